@@ -5,11 +5,21 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 CLASSES := $(VENV)/spark-classes.jsa
 DAYS ?= 28
-# Of the Dagster room only what meets a store: the rest is the same in both modes.
-CLASSIC := tests/dagster/test_atomic_publish.py tests/dagster/test_failures.py tests/dagster/test_reading.py
+HOURS ?= 1
+SEED ?= 1
+KUBERNETES := 1.34
+RENDERED := helm template varve deploy/helm --namespace data --kube-version $(KUBERNETES).0
+# What runs in both modes of Spark: what asks Spark for schemas, writes, counts and failures. What is done with the
+# batches afterwards is the same in both; `make torture` has the whole rooms in classic mode. Of Dagster's room only what
+# meets a store.
+STORES := tests/stores tests/sources tests/catalog tests/services
+CLASSIC := tests/stores/test_stores.py tests/stores/lake/test_write.py tests/stores/lake/test_content.py \
+  tests/stores/lake/test_projection.py tests/stores/lake/test_columns_read.py tests/stores/warehouse/test_load.py \
+  tests/stores/warehouse/test_types.py tests/stores/warehouse/test_columns.py tests/sources tests/services
+DAGSTER := tests/dagster/test_atomic_publish.py tests/dagster/test_failures.py tests/dagster/test_reading.py
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo ui test test-fast torture lint docs format bench down browser pooler clean
+.PHONY: help install demo ui test test-fast torture torture-long lint lint-deploy docs format bench down browser pooler clean
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -33,7 +43,7 @@ ui: $(INSTALLED) ## The Dagster UI with its daemon on 127.0.0.1:3000
 
 test: $(INSTALLED) $(CLASSES) browser pooler ## The tests, on Spark Connect, then those of the stores again in classic mode
 	$(BIN)/pytest --numprocesses 2 --durations 25
-	$(BIN)/pytest --numprocesses 2 -m spark --spark-mode classic tests/stores tests/sources tests/catalog tests/services $(CLASSIC)
+	$(BIN)/pytest --numprocesses 2 -m spark --spark-mode classic $(CLASSIC) $(DAGSTER)
 
 test-fast: $(INSTALLED) ## The tests that need no server: a minute, while you write
 	$(BIN)/pytest --fast --numprocesses 2
@@ -41,12 +51,24 @@ test-fast: $(INSTALLED) ## The tests that need no server: a minute, while you wr
 torture: $(INSTALLED) $(CLASSES) browser pooler ## The tests that take minutes each: crashes, races, oracles over random histories and queries
 	$(BIN)/pytest --slow --numprocesses 2
 	$(BIN)/pytest --slow -m spark --spark-mode classic
+	$(BIN)/pytest --numprocesses 2 -m spark --spark-mode classic $(STORES) $(DAGSTER)
+	$(BIN)/python -m tests.torture.long --hours 0.17 --seed $(SEED)
+
+torture-long: $(INSTALLED) $(CLASSES) ## Random programs over everything at once, with kills and readers (HOURS=1 SEED=1)
+	$(BIN)/python -m tests.torture.long --hours $(HOURS) --seed $(SEED)
 
 lint: $(INSTALLED) docs ## Style, types, who may import whom, and the documents
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+lint-deploy: # deploy/, by hadolint, helm and kubernetes-validate, which must be on the PATH; RENDER=1 writes rendered.yaml anew
+	hadolint deploy/images/*.Dockerfile
+	helm lint deploy/helm --kube-version $(KUBERNETES).0
+	@test -z "$(RENDER)" || $(RENDERED) > deploy/helm/rendered.yaml
+	$(RENDERED) | diff deploy/helm/rendered.yaml -
+	kubernetes-validate --strict -k $(KUBERNETES) deploy/helm/rendered.yaml
 
 docs: $(INSTALLED) ## The pages of docs/ as a site in .site/; a broken link fails
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

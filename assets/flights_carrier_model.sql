@@ -6,7 +6,7 @@ CREATE DATASET flights.carrier_model (
   COMMENT 'One row: how the wind delays a carrier, fitted to the first week of the year.'
   STORED IN LAKE
   PARTITIONED BY (carrier STRING)
-  FOR airline IN DYNAMIC 'carriers'
+  FOR airline IN DYNAMIC 'carriers' FROM (SELECT DISTINCT carrier FROM flights.departures)
   INSERT (carrier = airline)
 PYTHON 'assets.carrier_model:fit'
 USING history AS (

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psycopg
+from psycopg import sql
 from rich.console import Console
 from rich.table import Table
 
@@ -51,7 +52,7 @@ DATASET = Dataset(
     store=StoreKind.LAKE,
 )  # fmt: skip
 ORDERS = CapturedTable(DATASET, "public.orders", {"part": f"cast(pmod(id, {PARTS}) as string)"})
-_MAKE = """
+_MAKE = sql.SQL("""
     create table public.orders (id bigint primary key, day date, customer text, amount numeric(12,2), weight float8,
                                 paid boolean, at timestamptz, note text);
     insert into public.orders
@@ -59,8 +60,13 @@ _MAKE = """
            timestamptz '2013-01-01' + i * interval '1 second', case when i % 5 = 0 then null else 'order ' || i end
     from generate_series(1, {rows}) i;
     analyze public.orders;
-"""
+""")
 _CHANGE = "update public.orders set weight = weight + 1e-9 where id = %s"
+# Read by DuckDB, whose literals are PostgreSQL's.
+_FORGE = sql.SQL("""
+    copy (select * replace (case when id = {row} then weight + 1e-9 else weight end as weight) from {file})
+    to {edited} (format parquet)
+""")
 # A change that was captured and never applied: what a defect of ours, or a hand in the catalog, would leave.
 _LOSE = "update varve.cdc_position set applied_lsn = %s where dataset = %s"
 
@@ -102,9 +108,9 @@ def forge(settings: Settings, row: int) -> Callable[[], None]:
         batch = capture.catalog.current(DATASET.name)[f"part={row % PARTS}"]
     file = next(Path(batch.location).glob("*.parquet"))
     before, edited = file.read_bytes(), file.with_name("edited")
-    change = f"case when id = {row} then weight + 1e-9 else weight end"
+    statement = _FORGE.format(row=row, file=str(file), edited=str(edited))
     with duckdb.connect() as connection:
-        connection.execute(f"copy (select * replace ({change} as weight) from '{file}') to '{edited}' (format parquet)")
+        connection.execute(statement.as_string())
     file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
     edited.replace(file)
 
@@ -142,7 +148,7 @@ def main() -> None:
 def run(settings: Settings, rows: int, rounds: int) -> None:
     url, console = source_url(settings), Console()
     with closing(psycopg.connect(url, autocommit=True)) as connection:
-        connection.execute(_MAKE.format(rows=rows).encode())
+        connection.execute(_MAKE.format(rows=rows))
     spark = open_session(settings)
     with opened(ORDERS, settings) as capture:
         capture.bootstrap()

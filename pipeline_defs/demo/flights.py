@@ -30,9 +30,10 @@ from varve.cli.printing import Table
 from varve.dagster.automation.sensors import DATASET_TAG
 from varve.dagster.driver import Driver, spelt
 from varve.dagster.instance import open_instance
+from varve.dagster.internal import keys_in_range
+from varve.dagster.partitions.definitions import dataset_partitions_def
 from varve.dagster.partitions.sets_sensor import sets_of
 from varve.model.errors import VarveError
-from varve.model.partitions.dimension import DynamicDimension
 from varve.model.partitions.key import PartitionKey
 from varve.planning.mapping.dataset_mapping import Dependency
 from varve.planning.requested import RANGE_END_TAG, RANGE_START_TAG
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 
     from varve.model.batch import Batch
     from varve.model.dataset import Dataset
+    from varve.model.partitions.dimension import Members
     from varve.services.settings import Settings
 
 DEPARTURES, WEATHER, FLEET = (graph.datasets[f"flights.{name}"] for name in ("departures", "weather", "fleet"))
@@ -78,7 +80,6 @@ def run(console: Console, *, days: int, fresh: bool) -> None:
     land(console, days)
     with open_instance(settings) as instance, connect(settings, application="varve demo") as connection:
         catalog = Catalog(connection)
-        assign(instance, partner.carriers())
         console.rule("[bold]2. Sensors run what became possible")
         _drive(console, instance, settings)
         before = _current(catalog)
@@ -89,20 +90,9 @@ def run(console: Console, *, days: int, fresh: bool) -> None:
         with reader:
             _drive(console, instance, settings)
         after = _current(catalog)
-        _show_change(console, reader, before, after)
+        _show_change(console, reader, before, after, sets_of(instance, graph).members())
         _show_result(console, catalog, days)
     _show_next(console, settings)
-
-
-def assign(instance: dg.DagsterInstance, carriers: Sequence[str]) -> None:
-    """Add the carriers to their dynamic set; each of them is a partition from now on."""
-    sets_of(instance, graph).add(_carriers(), carriers)
-
-
-def _carriers() -> DynamicDimension:
-    dimension = graph.datasets["flights.carrier_model"].partitioning["carrier"]
-    assert isinstance(dimension, DynamicDimension)
-    return dimension
 
 
 @dataclass
@@ -184,11 +174,11 @@ def _drive(console: Console, instance: dg.DagsterInstance, settings: Settings) -
             if name not in tasks:
                 tasks[name] = progress.add_task(name, total=0)
             total = progress.tasks[tasks[name]].total or 0
-            progress.update(tasks[name], total=total + _size(request), description=spelt(request))
+            progress.update(tasks[name], total=total + _size(request, instance), description=spelt(request))
 
         def after(request: dg.RunRequest, run_id: str) -> None:
             name = request.tags[DATASET_TAG]
-            progress.advance(tasks[name], _size(request))
+            progress.advance(tasks[name], _size(request, instance))
             progress.update(tasks[name], description=f"{name} [dim](run {run_id[:8]})")
 
         Driver(instance, defs, graph, before, after).until_quiet()
@@ -196,18 +186,13 @@ def _drive(console: Console, instance: dg.DagsterInstance, settings: Settings) -
             progress.add_task("nothing to run: everything is current", total=1, completed=1)
 
 
-def _size(request: dg.RunRequest) -> int:
+def _size(request: dg.RunRequest, instance: dg.DagsterInstance) -> int:
     """Return how many partitions a run request asks for."""
-    if request.partition_key is not None:
+    if request.partition_key is not None or RANGE_START_TAG not in request.tags:
         return 1
-    dataset = graph.datasets[request.tags[DATASET_TAG]]
-    first = dataset.partitioning.from_dagster(request.tags[RANGE_START_TAG])
-    last = dataset.partitioning.from_dagster(request.tags[RANGE_END_TAG])
-    size = 1
-    for dimension in dataset.partitioning.dimensions:
-        keys = list(dimension.keys({_carriers().set_name: sorted(partner.carriers())}))
-        size *= keys.index(last[dimension.name]) - keys.index(first[dimension.name]) + 1
-    return size
+    definition = dataset_partitions_def(graph.datasets[request.tags[DATASET_TAG]])
+    assert definition is not None
+    return len(keys_in_range(definition, instance, request.tags[RANGE_START_TAG], request.tags[RANGE_END_TAG]))
 
 
 def _current(catalog: Catalog) -> dict[str, dict[str, Batch]]:
@@ -245,7 +230,11 @@ def _source_rows(days: int) -> dict[Dataset, dict[str, int]]:
 
 
 def _show_change(
-    console: Console, reader: Reader, before: dict[str, dict[str, Batch]], after: dict[str, dict[str, Batch]]
+    console: Console,
+    reader: Reader,
+    before: dict[str, dict[str, Batch]],
+    after: dict[str, dict[str, Batch]],
+    members: Members,
 ) -> None:
     changed = {
         name: [path for path, batch in batches.items() if batch != before[name].get(path)]
@@ -255,7 +244,7 @@ def _show_change(
     for name, paths in changed.items():
         table.add_row(name, f"{len(paths):,}", f"{len(after[name]) - len(paths):,}", _span(paths))
     console.print(table)
-    expected = {name: paths & set(before[name]) for name, paths in _expected_change().items()}
+    expected = {name: paths & set(before[name]) for name, paths in _expected_change(members).items()}
     if {name: set(paths) for name, paths in changed.items()} != expected:
         raise VarveError(f"the correction should have touched {expected}.")
     if reader.errors or len(reader.states) != 2:
@@ -275,13 +264,13 @@ def _span(paths: Sequence[str]) -> str:
     return ", ".join(first if first == last else f"{first} ... {last}" for first, last in ends)
 
 
-def _expected_change() -> dict[str, set[str]]:
+def _expected_change(members: Members) -> dict[str, set[str]]:
     """Return the paths of the corrected day and of everything downstream of it, computed from the mappings alone."""
     affected = {DEPARTURES.name: {PartitionKey.of(day=CORRECTED)}}
     for dataset in graph.in_order():
         for edge in graph.edges[dataset.name]:
             for key in affected.get(edge.upstream.name, ()):
-                readers = edge.dependency.readers_of(key, members={_carriers().set_name: partner.carriers()})
+                readers = edge.dependency.readers_of(key, members=members)
                 affected.setdefault(dataset.name, set()).update(readers.keys)
     return {dataset.name: {key.path for key in affected.get(dataset.name, ())} for dataset in graph.in_order()}
 

@@ -26,12 +26,15 @@ if TYPE_CHECKING:
     from varve.model.dataset import Dataset, StoreKind
     from varve.model.errors import VarveError
     from varve.model.expectation import Expectation, Of
+    from varve.model.function import function
     from varve.model.landing.options import LandingOptions
     from varve.model.partitions.calendar import Every
     from varve.model.partitions.dimension import DynamicDimension, StaticDimension, TimeDimension
     from varve.model.partitions.grain import Grain
     from varve.model.partitions.key import PartitionKey
+    from varve.model.partitions.own_calendar import Calendar
     from varve.model.partitions.partitioning import Partitioning
+    from varve.model.partitions.schedule import Schedule
     from varve.model.partitions.time_columns import TimeColumn
     from varve.model.policy import OnCodeChange, OnUpstreamChange, Policy
     from varve.model.reads import (
@@ -57,6 +60,7 @@ __version__ = "0.2.0"
 
 __all__ = [
     "All",
+    "Calendar",
     "CapturedTable",
     "Column",
     "ColumnType",
@@ -84,6 +88,7 @@ __all__ = [
     "Project",
     "Reads",
     "Same",
+    "Schedule",
     "Schema",
     "SparkResource",
     "StaticDimension",
@@ -100,6 +105,7 @@ __all__ = [
     "asset",
     "captured_asset",
     "definitions",
+    "function",
     "leading",
     "open",
     "partition_schedule",
@@ -128,6 +134,7 @@ _PLACES = {
     ),
     **dict.fromkeys(("OnCodeChange", "OnUpstreamChange", "Policy"), "varve.model.policy"),
     "CapturedTable": "varve.cdc.captured_table",
+    "Calendar": "varve.model.partitions.own_calendar",
     "Every": "varve.model.partitions.calendar",
     "Expectation": "varve.model.expectation",
     "Of": "varve.model.expectation",
@@ -137,6 +144,7 @@ _PLACES = {
     "PartitionKey": "varve.model.partitions.key",
     "Partitioning": "varve.model.partitions.partitioning",
     "Project": "varve.project",
+    "Schedule": "varve.model.partitions.schedule",
     "SparkResource": "varve.dagster.runs.spark",
     "TimeColumn": "varve.model.partitions.time_columns",
     "VarveError": "varve.model.errors",
@@ -144,6 +152,7 @@ _PLACES = {
     "asset": "varve.dagster.assets.datasets:dataset_asset",
     "captured_asset": "varve.dagster.assets.captured",
     "definitions": "varve.dagster.definitions",
+    "function": "varve.model.function",
     "open": "varve.dagster.reading:open_project",
     "partition_schedule": "varve.dagster.automation.schedules",
     "partitions_of": "varve.dagster.assets.context",

@@ -429,3 +429,25 @@ def test_forward_needs_windows_of_time(process: Process) -> None:
         Policy(on_code_change=OnCodeChange.FORWARD, forward_from="soon").check(has_time=True)
     with pytest.raises(VarveError, match="it has no time dimension"):
         Policy(on_code_change=OnCodeChange.FORWARD, forward_from="2026-11-01").check(has_time=False)
+
+
+def test_windows_that_were_over_at_the_first_deployment_are_left_alone_whatever_is_deployed_later(
+    fresh_database: str,
+) -> None:
+    """The fact behind CATCHUP OFF is in the catalog: no scheduler remembers when a dataset was declared."""
+    begun = time.time()
+    with psycopg.connect(fresh_database, autocommit=True) as connection:
+        Catalog(connection).ensure_schema()
+        policy = Policy(catchup=False, on_code_change=OnCodeChange.REBUILD)
+        process = Process(connection).with_code("r1", policy)
+        for key in DAYS:
+            process.arrive(key, "a")
+            process.run("shop.orders", key)
+        assert process.states() == {1: State.MISSING, 2: State.MISSING, 3: State.MISSING}
+        first = process.deployments.first_seen(process.graph)
+        assert begun <= first["shop.revenue"] <= time.time()
+        newer = process.with_code("r2", policy)
+        newer.run("shop.revenue", DAYS[0])
+        assert newer.states() == {1: State.CURRENT, 2: State.MISSING, 3: State.MISSING}
+        assert newer.deployments.first_seen(newer.graph) == first
+        assert newer.with_code("r2", Policy()).states() == {1: State.CURRENT, 2: State.DUE, 3: State.DUE}

@@ -93,8 +93,8 @@ class Environment:
         """By day, the state of each partition; what is told in bulk is compared with looking at each."""
         graph = self.process.graph
         facts = EnvironmentFacts(self.process.connection, self.name, graph)
-        plan = reconcile(graph, OneByOne(facts), now=NOW, codes=codes_of(graph))
-        in_bulk = Planner(graph, Limits()).tick(facts, None, now=NOW, codes=codes_of(graph))
+        plan = reconcile(graph, OneByOne(facts), now=NOW, codes=codes_of(graph, {}))
+        in_bulk = Planner(graph, Limits()).tick(facts, None, now=NOW, codes=codes_of(graph, {}))
         assert in_bulk.judgements[name] == {
             path: judgement for path, judgement in plan.judgements[name].items()
             if judgement.state is not State.CURRENT or judgement.pending
@@ -199,6 +199,12 @@ def test_making_one_writes_no_batch_and_shows_what_is_current(process: Process) 
     assert {name: {path: batch.batch_id.millis for path, batch in alice.catalog.current(name).items()}
             for name in NAMES} == production  # fmt: skip
     assert alice.states("shop.report") == dict.fromkeys((1, 2, 3), State.CURRENT)
+
+
+def test_what_no_code_of_the_project_makes_is_not_due_in_an_environment(process: Process) -> None:
+    """As a captured table: its batches say which code of ours resolved them, and no run of the project can make any."""
+    codes = {**process.codes, "shop.orders": ""}
+    assert environment(replace(process, codes=codes)).states("shop.orders") == dict.fromkeys((1, 2, 3), State.CURRENT)
 
 
 def test_a_change_is_computed_beside_production_and_nobody_there_sees_it(process: Process) -> None:
@@ -443,7 +449,7 @@ def test_going_back_takes_what_is_kept_and_keeps_a_correction(process: Process) 
     traces, taken, computed = Traces(process.connection), [], []
     for name in ("shop.revenue", "shop.report"):
         facts = EnvironmentFacts(process.connection, "undo", process.graph)
-        plan = reconcile(process.graph, facts, now=NOW, codes=codes_of(process.graph))
+        plan = reconcile(process.graph, facts, now=NOW, codes=codes_of(process.graph, {}))
         for path, judgement in sorted(plan.judgements[name].items()):
             key = DAYS[int(path[-2:]) - 1]
             if judgement.state is not State.DUE:

@@ -166,15 +166,32 @@ def disturb(connection: psycopg.Connection, name: str, place: int, what: str, nu
     return {}
 
 
-@settings(
-    deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-)
+def histories(count: int) -> settings:
+    """So many random ones."""
+    unminded = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    return settings(deadline=None, max_examples=count, suppress_health_check=unminded)
+
+
+@histories(20)
 @given(EVENTS)
 @example([])
 @example([("b.landed", 3, "batch"), ("b.trailing", 3, "trace"), ("b.zoned", 4, "longer"), ("b.as_it_was", 5, "run")])
 def test_the_answer_in_bulk_leads_to_the_judgements_of_looking_at_each(
     opened: psycopg.Connection, events: list[tuple[str, int, str]]
 ) -> None:
+    """20 random histories; `make torture` has 200."""
+    compare_in_bulk(opened, events)
+
+
+@pytest.mark.slow
+@histories(200)
+@given(EVENTS)
+def test_so_it_does_after_hundreds_of_histories(opened: psycopg.Connection, events: list[tuple[str, int, str]]) -> None:
+    compare_in_bulk(opened, events)
+
+
+def compare_in_bulk(opened: psycopg.Connection, events: list[tuple[str, int, str]]) -> None:
+    """Plan in bulk and by looking at each partition, and compare the judgements, the runs and each answer."""
     fill(opened)
     in_flight: dict[str, dict[str, str]] = {}
     for number, (name, place, what) in enumerate(events):

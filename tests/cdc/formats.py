@@ -56,6 +56,42 @@ def as_wal2json(relation: str, events: Sequence[ChangeEvent]) -> Iterator[str]:
         yield json.dumps({"action": "C", **end})
 
 
+def as_wal2json_v1(relation: str, events: Sequence[ChangeEvent]) -> Iterator[str]:
+    """Format version 1, with include-lsn, include-timestamp and include-xids; it leaves TRUNCATE out."""
+    schema, _, table = relation.partition(".")
+    for lsn in sorted({event.commit_lsn for event in events}):
+        mine = [event for event in events if event.commit_lsn == lsn]
+        changes: list[dict[str, Any]] = [{"kind": "message", "transactional": False, "prefix": "p", "content": "c"}]
+        for event in mine:
+            if event.change_type is ChangeType.TRUNCATE:
+                continue
+            change: dict[str, Any] = {"kind": str(event.change_type), "schema": schema, "table": table}
+            if event.column_names:
+                change["columnnames"] = list(event.column_names)
+                change["columntypes"] = ["text"] * len(event.column_names)
+                change["columnvalues"] = list(event.column_values)
+            if identity := event.old or event.old_key:
+                change["oldkeys"] = {
+                    "keynames": list(identity), "keytypes": ["text"] * len(identity),
+                    "keyvalues": list(identity.values()),
+                }  # fmt: skip
+            changes.append(change)
+        end = {"xid": mine[0].xid, "nextlsn": format_lsn(lsn), "timestamp": mine[0].timestamp}
+        yield json.dumps({**end, "change": changes})
+
+
+def as_events(relation: str, events: Sequence[ChangeEvent]) -> Iterator[str]:
+    """Plain events, with the places that the source has given them."""
+    for event in events:
+        yield json.dumps({
+            "changeType": str(event.change_type), "timestamp": event.timestamp, "relation": relation,
+            "columnNames": event.column_names or None, "columnValues": event.column_values or None,
+            "oldKeyNames": event.old_key_names or None, "oldKeyValues": event.old_key_values or None,
+            "oldNames": event.old_names, "oldValues": event.old_values, "commitLsn": format_lsn(event.commit_lsn),
+            "seq": event.seq, "xid": event.xid,
+        })  # fmt: skip
+
+
 def record(source: dict[str, Any], op: str, before: Any, after: Any, **headers: Any) -> str:
     return json.dumps({"headers": headers, "value": {"op": op, "before": before, "after": after, "source": source}})
 

@@ -141,6 +141,7 @@ def test_the_fleet_follows_its_application(
     source.execute("select pg_drop_replication_slot(%s)", (CAPTURED_PLANES.slot,))
 
 
+@pytest.mark.slow
 def test_the_demo_ends_with_lake_and_source_equal(
     settings: Settings, spark: SparkSession, source: psycopg.Connection, capsys: pytest.CaptureFixture[str]
 ) -> None:

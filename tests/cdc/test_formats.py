@@ -1,4 +1,4 @@
-"""The same history through pgoutput, wal2json and Debezium is the same events; what cannot be read is said by its line.
+"""The same history in every format is the same events; what cannot be read is said by its line.
 
 The embedded server has no wal2json: its lines, and Debezium's, are made here from the decoded stream, in the shapes
 that both document.
@@ -6,6 +6,8 @@ that both document.
 
 from __future__ import annotations
 
+import datetime as dt
+import json
 import struct
 from collections import Counter
 from typing import TYPE_CHECKING, Any
@@ -13,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from tests.cdc.formats import KEY, as_debezium, as_wal2json, decoded
+from tests.cdc.formats import KEY, as_debezium, as_events, as_wal2json, as_wal2json_v1, decoded
 from tests.cdc.lab import DEFAULT, FULL, Application, Lab
-from varve.cdc.protocol import debezium, messages, stream, wal2json
+from varve.cdc.event import ChangeType
+from varve.cdc.protocol import change_events, debezium, messages, stream, wal2json
 from varve.cdc.protocol.pgoutput import Decoder
 from varve.model.errors import BadInput
 
@@ -66,6 +69,20 @@ def test_wal2json_tells_the_same_history(history: tuple[Lab, list[ChangeEvent]])
     assert len(list(wal2json.read(lines[:-1], relation=lab.table, key=KEY))) < len(events)
 
 
+def test_wal2json_of_version_1_tells_the_same_history_but_its_truncates(history: tuple[Lab, list[ChangeEvent]]) -> None:
+    lab, events = history
+    lines = list(as_wal2json_v1(lab.table, events))
+    expected = [told(event) for event in events if event.change_type is not ChangeType.TRUNCATE]
+    assert 0 < len(expected) < len(events)
+    assert list(map(told, wal2json.read_v1(lines, relation=lab.table, key=KEY))) == expected
+
+
+def test_plain_events_tell_the_same_history(history: tuple[Lab, list[ChangeEvent]]) -> None:
+    lab, events = history
+    lines = list(as_events(lab.table, events))
+    assert list(map(told, change_events.read(lines, relation=lab.table, key=KEY))) == list(map(told, events))
+
+
 def test_debezium_tells_the_same_history(history: tuple[Lab, list[ChangeEvent]]) -> None:
     lab, events = history
     lines = list(as_debezium(lab.table, events))
@@ -91,6 +108,12 @@ def test_24_a_tombstone_and_25_a_message_change_nothing() -> None:
         ('{"change": []}', "has no action.*format version 1"),
         ('{"action": "Z"}', "unknown action 'Z'"),
         ('{"action": "C"}', "has no nextlsn or timestamp"),
+        (
+            '{"action": "C", "nextlsn": null, "timestamp": "2026-11-01"}',
+            "line 1 has the nextlsn None and the timestamp",
+        ),
+        ('{"action": "C", "nextlsn": "0/10", "timestamp": 5}', "line 1 has the nextlsn '0/10' and the timestamp 5"),
+        ('{"action": "I", "schema": "public", "table": "t", "columns": [5]}', "line 1: .5. is no list of columns"),
     ],
 )
 def test_what_is_no_wal2json_is_refused_by_its_line(line: str, message: str) -> None:
@@ -111,6 +134,95 @@ def test_what_is_no_envelope_is_refused_by_its_line(line: str, message: str) -> 
         list(debezium.read([line], relation="public.t", key=("id",)))
 
 
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("{", "line 1 is no JSON"),
+        ('{"action": "B"}', "has no list of changes.*format version 2"),
+        ('{"change": [{"kind": "truncate"}]}', "unknown kind 'truncate'"),
+        ('{"change": [{"kind": "delete", "schema": "public", "table": "t"}]}', "has no nextlsn or timestamp"),
+        ('{"change": [5]}', "line 1 has a change of no form: 5"),
+        ('{"change": [{"kind": "delete", "oldkeys": [1]}]}', "line 1 has a change of no form"),
+        (
+            '{"change": [{"kind": "insert", "schema": "public", "table": "t", "columnnames": ["id"]}]}',
+            "has 1 columnnames, 0 columnvalues",
+        ),
+    ],
+)
+def test_what_is_no_wal2json_of_version_1_is_refused_by_its_line(line: str, message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        list(wal2json.read_v1([line], relation="public.t", key=("id",)))
+
+
+def test_a_bytea_of_wal2json_is_the_text_that_postgresql_writes() -> None:
+    """wal2json leaves `\\x` out; only the type tells a bytea from a text."""
+    columns = '[{"name":"id","type":"bytea","value":"00ff"},{"name":"n","type":"text","value":"00ff"}]'
+    line = f'{{"action":"I","schema":"public","table":"t","columns":{columns}}}'
+    end = '{"action":"C","nextlsn":"0/10","timestamp":"2013-01-05"}'
+    (event,) = wal2json.read([line, end], relation="public.t", key=("id",))
+    assert event.new == {"id": "\\x00ff", "n": "00ff"}
+    change = (
+        '{"kind":"insert","schema":"public","table":"t","columnnames":["id","n"],"columntypes":["bytea","text"],'
+        '"columnvalues":["00ff","00ff"]}'
+    )
+    (event,) = wal2json.read_v1(
+        [f'{{"nextlsn":"0/10","timestamp":"2013-01-05","change":[{change}]}}'], relation="public.t", key=("id",)
+    )
+    assert event.new == {"id": "\\x00ff", "n": "00ff"}
+
+
+UPDATE = {
+    "changeType": "update", "timestamp": "1", "columnNames": ["id", "name"], "columnValues": ["1", "a"],
+    "oldKeyNames": ["id"], "oldKeyValues": ["1"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"changeType": "merge"}, "has the changeType 'merge': write insert, update, delete, truncate"),
+        ({"changetype": "update"}, "has the unknown field 'changetype'"),
+        ({"timestamp": None}, "has the timestamp None: write ISO 8601"),
+        ({"timestamp": "yesterday"}, "has the timestamp 'yesterday'"),
+        ({"timestamp": -1}, "has the timestamp -1"),
+        ({"timestamp": "NaN"}, "has the timestamp 'NaN'"),
+        ({"columnValues": ["1"]}, "has not as many columnValues as columnNames"),
+        ({"columnNames": ["id", "id"]}, "names a column twice"),
+        ({"columnNames": None, "columnValues": None}, "is an update without columnNames"),
+        ({"oldKeyNames": None, "oldKeyValues": None}, "is of the old key nothing, and the key is id"),
+        ({"oldKeyNames": ["name"]}, "is of the old key name, and the key is id"),
+        ({"changeType": "insert", "columnNames": ["n", "name"]}, "is an insert without the key column id"),
+        ({"commitLsn": "x"}, "has the commitLsn 'x'"),
+        ({"commitLsn": ["0"]}, "has the commitLsn"),
+        ({"columnNames": [["id"], "name"]}, "in columnNames, which is no name of a column"),
+        ({"seq": "first"}, "has the seq 'first'"),
+    ],
+)
+def test_what_is_no_event_is_refused_by_its_line(changed: dict[str, Any], message: str) -> None:
+    lines = [json.dumps(UPDATE), json.dumps({**UPDATE, **changed})]
+    with pytest.raises(BadInput, match=rf"public\.t: event line 2.* {message}"):
+        list(change_events.read(lines, relation="public.t", key=("id",)))
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "instant"),
+    [
+        (10, "1970-01-01T00:00:10.000000+00:00"),
+        ("10.5", "1970-01-01T00:00:10.500000+00:00"),
+        (1_793_527_200_000, "2026-11-01T10:00:00.000000+00:00"),
+        (1_793_527_200_000_001, "2026-11-01T10:00:00.000001+00:00"),
+        ("2026-11-01T10:00:00", "2026-11-01T10:00:00.000000+00:00"),
+        ("2026-11-01T10:00:00+05:30", "2026-11-01T04:30:00.000000+00:00"),
+    ],
+)
+def test_a_timestamp_is_an_instant_and_the_place_of_its_event(timestamp: object, instant: str) -> None:
+    line = json.dumps({**UPDATE, "timestamp": timestamp})
+    first, second = change_events.read([line, line], relation="public.t", key=("id",))
+    assert first.timestamp == second.timestamp == instant
+    assert first.commit_lsn == dt.datetime.fromisoformat(instant).timestamp() * 1_000_000
+    assert second.order == (first.commit_lsn, 2)
+
+
 def test_changes_of_other_tables_are_counted() -> None:
     others: Counter[str] = Counter()
     change = '{"action":"I","schema":"public","table":"s","columns":[]}'
@@ -118,7 +230,11 @@ def test_changes_of_other_tables_are_counted() -> None:
     envelope = '{"op": "c", "after": {}, "source": {"schema": "public", "table": "s"}}'
     assert list(wal2json.read([change, end], relation="public.t", key=("id",), others=others)) == []
     assert list(debezium.read([envelope], relation="public.t", key=("id",), others=others)) == []
-    assert others == {"public.s": 2}
+    of_v1 = '{"nextlsn":"0/10","timestamp":"2013-01-05","change":[{"kind":"delete","schema":"public","table":"s"}]}'
+    assert list(wal2json.read_v1([of_v1], relation="public.t", key=("id",), others=others)) == []
+    plain = json.dumps({**UPDATE, "relation": "public.s"})
+    assert list(change_events.read([plain], relation="public.t", key=("id",), others=others)) == []
+    assert others == {"public.s": 4}
 
 
 def test_numbers_keep_their_text() -> None:

@@ -70,7 +70,7 @@ def in_lake(follower: Follower) -> list[tuple[str, ...]]:
     )
 
 
-@pytest.mark.parametrize("seconds", [6, pytest.param(60, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("seconds", [2, pytest.param(60, marks=pytest.mark.slow)])
 def test_pgbench_is_captured_to_equality(follow: Callable[[CapturedTable], Follower], seconds: int) -> None:
     tables = {table: follow(captured(table)) for table in TABLES}
     url = tables["accounts"].url

@@ -220,7 +220,7 @@ def test_a_row_in_a_wrong_partition_is_found(make_lab: Callable[..., Lab]) -> No
 
 def test_a_writer_goes_on_throughout_and_there_is_no_false_difference(make_lab: Callable[..., Lab]) -> None:
     lab = make_lab()
-    running = [Application(lab, workload, workload, 1_000_000) for workload in range(4)]
+    running = [Application(lab, workload, workload, 1_000_000) for workload in range(2)]
     for session in running:
         session.start()
     try:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.documents.pages import blocks
+from tests.support.prepared import run_prepared
 
 pytestmark = pytest.mark.needs_seconds
 
@@ -134,10 +135,7 @@ class Repository:
 
     def check(self, *words: str) -> subprocess.CompletedProcess[str]:
         environment = {"PATH": "/usr/bin:/bin", "COLUMNS": "200", "PYTHONDONTWRITEBYTECODE": "1"}
-        return subprocess.run(
-            [VARVE, "check", "--no-spark", *words],
-            cwd=self.root, env=environment, capture_output=True, text=True, timeout=300, check=False,
-        )  # fmt: skip
+        return run_prepared(VARVE, "check", "--no-spark", *words, cwd=self.root, env=environment)
 
     def compared(self, against: str = "HEAD") -> dict[str, Any]:
         """What `--against --json` says; its exit code is 1 exactly where something is broken for certain."""

@@ -13,6 +13,7 @@ import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import dagster as dg
 import psycopg
 import pytest
 from typer.testing import CliRunner
@@ -170,6 +171,33 @@ def name_of(shop: Store) -> str:
     return f"n{shop.db[1:]}"
 
 
+def test_a_code_location_of_an_environment_computes_there_and_has_no_sensors(
+    shop: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, name, key = shop.totals(), name_of(shop), dg.AssetKey([shop.db, "revenue"])
+    shop.varve("env", "create", name)
+    shop.only_dearer_than(150)
+    monkeypatch.setenv("VARVE_ENVIRONMENT", name)
+    shop.reload()
+    repository = shop.project.module(shop.project.definitions).defs.get_repository_def()
+    assert (repository.sensor_defs, repository.schedule_defs) == ([], [])
+    job = repository.get_implicit_job_def_for_assets([key])
+    with dg.DagsterInstance.ephemeral() as instance:
+        done = job.execute_in_process(instance=instance, partition_key=str(DAYS[3]), asset_selection=[key])
+        run = instance.get_run_by_id(done.run_id)
+        assert run is not None
+        assert run.tags["varve/environment"] == name
+    monkeypatch.delenv("VARVE_ENVIRONMENT")
+    counts = shop.json("env", "show", name)["overlay"][f"{shop.db}.revenue"]
+    assert (counts["partitions"], counts["differ"]) == (1, 1)
+    assert shop.totals() == before
+    monkeypatch.setenv("VARVE_ENVIRONMENT", "nobody")
+    with pytest.raises(dg.Failure, match="there is no environment 'nobody'"):
+        job.execute_in_process(partition_key=str(DAYS[3]), asset_selection=[key])
+
+
+# The whole story; the tests below tell its parts, each by itself.
+@pytest.mark.slow
 def test_a_week_in_an_environment_a_correction_meanwhile_a_promotion_and_the_way_back(shop: Store) -> None:
     """Over three levels, with a reader that asks all the while: it sees two states, and both views in the same one."""
     before, name = shop.totals(), name_of(shop)

@@ -6,18 +6,19 @@ Not here: the demo and the tests of the project that it writes, which are run fr
 from __future__ import annotations
 
 import datetime as dt
-import subprocess
+import os
 import sys
 import tomllib
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from rich.console import Console
 
+from tests.support.prepared import run_prepared
 from varve.cli.init import CannotBegin, init, write_project
 from varve.project import Project
+from varve.services.distribution import installed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -80,9 +81,9 @@ def test_it_needs_this_varve_or_a_newer_one_and_the_services_of_this_machine_onl
     write_project(here / "shop")
     declared = tomllib.loads((here / "shop" / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     (needed,) = declared["dependencies"]
-    version = metadata.version("varve")
-    assert needed == f"varve>={version}"
-    assert f"varve[local]>={version}" in declared["optional-dependencies"]["dev"]
+    assert needed == installed().requirement()
+    assert needed.startswith("varve @ file://"), "the suite's own is an editable one"
+    assert needed.replace("varve @", "varve[local] @") in declared["optional-dependencies"]["dev"]
 
 
 @pytest.mark.parametrize("today", [dt.date(2026, 11, 22), dt.date(2027, 1, 4), dt.date(2028, 2, 29)])
@@ -170,17 +171,8 @@ def test_a_folder_with_the_pyproject_of_something_else_is_no_project(here: Path)
 
 def run(folder: Path, *arguments: str | Path) -> str:
     """A command of this environment in a folder; its output. It must end with 0."""
-    done = subprocess.run(
-        [sys.executable, *arguments],
-        cwd=folder,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout
+    done = run_prepared(*arguments, cwd=folder, env=os.environ)
+    assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+from tests.support.prepared import run_prepared
+
+if TYPE_CHECKING:
+    import subprocess
 
 pytestmark = pytest.mark.needs_seconds
 
@@ -24,9 +29,7 @@ def folder(tmp_path: Path) -> Path:
 
 def varve(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     environment = {"PATH": "/usr/bin:/bin", "COLUMNS": "200"}
-    return subprocess.run(
-        [VARVE, *words], cwd=cwd, env=environment, capture_output=True, text=True, timeout=120, check=False
-    )
+    return run_prepared(VARVE, *words, cwd=cwd, env=environment)
 
 
 @pytest.mark.parametrize("named", [["--project", "{}"], ["--project={}"], ["--deployment", "prod", "--project", "{}"]])

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +20,8 @@ import psutil
 import pytest
 
 from tests.support.environment import clean_environment
+from tests.support.prepared import run_prepared
+from varve.services.ports import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,7 +43,7 @@ def environment() -> Iterator[dict[str, str]]:
 
 
 def varve(environment: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([VARVE, *words], env=environment, capture_output=True, text=True, check=False, timeout=200)
+    return run_prepared(VARVE, *words, cwd=Path.cwd(), env=environment, seconds=200)
 
 
 def test_help_teaches_every_command() -> None:
@@ -104,25 +107,26 @@ def test_an_unreachable_server_is_a_clear_message(environment: dict[str, str]) -
     assert "PostgreSQL (VARVE_POSTGRES_URL) cannot be reached" in done.stderr.replace("\n", " ")
 
 
-@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
+# `varve watch` is ended by the other signal in the suite (test_watch.py).
+@pytest.mark.parametrize("ending", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
 def test_the_ui_is_served_until_it_is_ended_with_all_it_has_started(
     environment: dict[str, str], ending: signal.Signals
 ) -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port, console_port = free_port(), free_port()
     process = subprocess.Popen(
-        [VARVE, "ui", "--port", str(port)],
+        [VARVE, "ui", "--port", str(port), "--console-port", str(console_port)],
         env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
     )  # fmt: skip
     children: list[psutil.Process] = []
     try:
         deadline = time.monotonic() + 120
-        while not _serves(port):
+        while not (_serves(port) and _refuses_strangers(console_port)):
             assert process.poll() is None
             assert time.monotonic() < deadline
             time.sleep(0.5)
         children = psutil.Process(process.pid).children(recursive=True)
+        # The web server, its code server, the daemon and the console: no address but loopback's.
+        assert _addresses(children) == {"127.0.0.1"}
     finally:
         # The signal goes to this process alone, which has to end its children itself.
         process.send_signal(ending)
@@ -141,6 +145,27 @@ def test_down_stops_both_and_may_be_repeated(environment: dict[str, str]) -> Non
     assert varve(environment, "up").returncode == 0
     assert "Spark: stopped\nPostgreSQL: stopped" in varve(environment, "down").stdout
     assert "was not running" in varve(environment, "down").stdout
+
+
+def _addresses(processes: list[psutil.Process]) -> set[str]:
+    """The addresses on which the processes wait for connections."""
+    return {
+        connection.laddr.ip
+        for process in processes
+        for connection in process.net_connections("inet")
+        if connection.status == psutil.CONN_LISTEN
+    }
+
+
+def _refuses_strangers(port: int) -> bool:
+    """Whether the console answers there: it shows nothing without its token."""
+    try:
+        urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=5).close()
+    except urllib.error.HTTPError as error:
+        return error.code == 403
+    except OSError:
+        return False
+    raise AssertionError("the console shows its pages to whoever asks")
 
 
 def _serves(port: int) -> bool:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 import socket
+from contextlib import closing
 from io import StringIO
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 
 from pipeline_defs.definitions import graph
+from tests.cli.shop import Shop
+from tests.support.project import ROOT
+from tests.support.workbench import Workbench
 from varve.catalog.catalog import Catalog
 from varve.cli.plan.why import show, why
 from varve.dagster.leases.heartbeat import Heartbeats
@@ -17,6 +21,8 @@ from varve.model.partitions.key import PartitionKey
 from varve.services.postgres import connect
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import pytest
 
     from varve.services.settings import Settings
@@ -45,3 +51,24 @@ def test_why_names_the_process_that_is_on_a_partition_and_how_to_end_it(
     assert (
         f"To end it: Terminate, on the page of run {run} in the Dagster UI, or end that process." in output.getvalue()
     )
+
+
+def test_a_partition_whose_retention_is_over_is_missing_whether_it_has_failed_or_was_never_made(
+    tmp_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DAGSTER_HOME", str(ROOT))
+    shop = Shop.at(tmp_path, Workbench(settings, None), monkeypatch)  # type: ignore[arg-type]
+    file = shop.assets / "sales.sql"
+    kept = file.read_text(encoding="utf-8").replace("TIMEZONE 'UTC'", "TIMEZONE 'UTC', RETENTION 1 DAY")
+    file.write_text(kept, encoding="utf-8")
+    dataset = shop.asset("sales").dataset
+    with closing((catalog := shop.workbench.catalog()).connection):
+        build = shop.workbench.begin(catalog, dataset, [dataset.partitioning.from_path("day=2026-11-01")])
+        catalog.fail(build, "half a file")
+        catalog.release(build)
+    for day in ("2026-11-01", "2026-11-02"):
+        judgement = shop.json("why", "shop.sales", f"day={day}")
+        assert (judgement["state"], judgement["batch"]) == ("missing", None)
+        assert "retention" in judgement["not_there"]
+    (picture,) = [each for each in shop.json("plan")["datasets"] if each["dataset"] == f"{shop.db}.sales"]
+    assert picture["states"] == {}

@@ -5,15 +5,18 @@ real commands.
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import textwrap
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.support.environment import clean_environment
+from tests.support.prepared import run_prepared
+
+if TYPE_CHECKING:
+    import subprocess
 
 pytestmark = pytest.mark.needs_seconds
 
@@ -58,9 +61,8 @@ def command(name: str, *arguments: str, folder: Path, **variables: str) -> subpr
     environment = {
         **own, "PATH": f"{program.parent}:{own['PATH']}", "DAGSTER_HOME": str(folder), "COLUMNS": "200", **variables,
     }  # fmt: skip
-    return subprocess.run(
-        [program, *arguments], cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=300
-    )
+    words = arguments if name == "python" else (program, *arguments)
+    return run_prepared(*words, cwd=folder, env=environment)
 
 
 def succeeded(done: subprocess.CompletedProcess[str]) -> str:

@@ -124,7 +124,9 @@ def test_the_past_of_a_set_that_grows_is_what_sorts_before_it(instance: dg.Dagst
     loaded = DynamicDimension("upto", "loads", int)
     running(instance, (loaded,), (9,)).add(loaded, [40, 9, 100])
     assert next(running(instance, (loaded,), (100,)).past()) == PartitionKey.of(upto=40)
+    assert running(instance, (loaded,), (100,)).previous == PartitionKey.of(upto=40)
     assert list(running(instance, (loaded,), (9,)).past()) == []
+    assert running(instance, (loaded,), (9,)).previous is None
 
 
 @pytest.mark.spark

@@ -13,6 +13,7 @@ import pytest
 
 from assets import flights
 from pipeline_defs.definitions import defs, graph
+from tests.support.prepared import run_prepared
 from tests.support.project import PROJECT, ROOT
 from varve.dagster.assets.datasets import dataset_asset, graph_of
 from varve.dagster.definitions import definitions
@@ -65,10 +66,8 @@ def test_the_interval_of_the_sensors_is_a_setting(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.needs_seconds
 def test_a_wrong_interval_of_the_sensors_is_one_line_of_a_command(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [Path(sys.executable).parent / "varve", "demo", "--days", "6"], cwd=ROOT, text=True, timeout=120, check=False,
-        env={"VARVE_SENSOR_INTERVAL_SECONDS": "never", "VARVE_HOME": str(tmp_path)}, capture_output=True,
-    )  # fmt: skip
+    environment = {"VARVE_SENSOR_INTERVAL_SECONDS": "never", "VARVE_HOME": str(tmp_path)}
+    done = run_prepared(Path(sys.executable).parent / "varve", "demo", "--days", "6", cwd=ROOT, env=environment)
     assert done.returncode == 1
     assert done.stderr.startswith("VarveError: VARVE_SENSOR_INTERVAL_SECONDS='never'")
     assert len(done.stderr.splitlines()) == 1

@@ -170,7 +170,7 @@ def test_what_changes_while_it_is_read_is_read_again_or_not_published(  # noqa: 
 @pytest.mark.parametrize(
     ("options", "expected_message"),
     [
-        ("source = 'odbc', table = 'a.b'", "it is one of 'landing', 'table', 'postgres', 'jdbc'"),
+        ("source = 'odbc', table = 'a.b'", "it is one of 'landing', 'table', 'parquet', 'postgres', 'jdbc'"),
         ("source = 'tabel', table = 'a.b'", "Did you mean table?"),
         ("source = 'jdbc', table = 'a.b', changed = 'at'", "where is the database?"),
         ("source = 'jdbc', table = 'a.b', url = 'X'", "which column's highest value tells"),

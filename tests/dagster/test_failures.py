@@ -5,16 +5,18 @@ from __future__ import annotations
 import datetime as dt
 from typing import TYPE_CHECKING
 
+import dagster as dg
 import psycopg
 import pytest
 
 from tests.support.project import PROJECT
 from tests.support.sales import sales_dataset
 from varve.catalog.catalog import Catalog
+from varve.dagster.driver import RUN_CONFIG, failure_reason
 from varve.dagster.runs import failures as explain
 from varve.model.batch import StagedBatch
 from varve.model.dataset import StoreKind
-from varve.model.errors import VarveError
+from varve.model.errors import AlreadyBuilding, VarveError
 from varve.model.partitions.key import PartitionKey
 from varve.services.postgres import connect
 from varve.stores.open_build import OpenBuild
@@ -94,3 +96,17 @@ def test_a_session_that_still_holds_its_locks_may_still_commit(staged: OpenBuild
         staged.catalog.connection.execute("set statement_timeout = 1; select pg_sleep(1)")
     assert "canceling statement" in str(caught.value)
     assert catalog.in_flight(staged.build.dataset.name) == {PARIS.path, ZURICH.path}
+
+
+def test_a_run_that_failed_is_told_by_its_cause_and_not_by_its_step() -> None:
+    @dg.op
+    def refused() -> None:
+        raise AlreadyBuilding("shop.sales: another run is building day=2026-09-07. Wait for it.")
+
+    @dg.job
+    def one_step() -> None:
+        refused()
+
+    result = one_step.execute_in_process(raise_on_error=False, run_config=RUN_CONFIG)
+    assert failure_reason(result).endswith("shop.sales: another run is building day=2026-09-07. Wait for it.")
+    assert "executing op" not in failure_reason(result)

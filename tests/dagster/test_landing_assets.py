@@ -31,6 +31,7 @@ FOR t IN TIMESERIES(INTERVAL 1 DAY, START '2026-09-01', END '2026-09-05'), regio
 LET day = CAST(t AS DATE)
 EXTERNAL OPTIONS ({options});
 """
+FAILED = "select distinct partition from varve.batch where dataset = %s and state = 'failed' order by partition"
 NAMES = {
     "source = 'landing'": "{day}|{region}.csv",
     "files = '{region}/orders_{day:%Y%m%d}.csv'": "{region}/orders_{short}.csv",
@@ -67,6 +68,27 @@ def test_files_of_two_dimensions_run_their_partitions(options: str, settings: Se
         ('EU "1"\n2', "1.50", "EU"), ('US "1"\n2', "1.50", "US"),
     ]  # fmt: skip
     assert tick(sensor) == {}
+
+
+@pytest.mark.spark
+def test_one_bad_file_keeps_no_other_partition_of_its_run_waiting(settings: Settings, workbench: Workbench) -> None:
+    db = f"l{uuid.uuid4().hex[:8]}"
+    folder = Path(settings.landing) / db / "orders"
+    folder.mkdir(parents=True)
+    for key, price in {"01|EU": "1.50", "01|US": "1.555", "02|EU": "2.50"}.items():
+        (folder / f"2026-09-{key}.csv").write_text(f"product,price\na,{price}\n")
+    assets = orders(db, "source = 'landing'")
+    sensor = arrival_sensor(graph_of(assets), PROJECT)
+    assert ("orders", "2026-09-01|EU", "2026-09-01|US") in tick(sensor)
+    for last, failed in (("2026-09-01|US", ["01/region=US"]), ("2026-09-02|US", ["01/region=US", "02/region=US"])):
+        assert not materialise(assets, f"{db}.orders", "2026-09-01|EU", last).success
+        with connect(settings) as connection:
+            paths = [path for (path,) in connection.execute(FAILED, (f"{db}.orders",))]
+        assert paths == [f"day=2026-09-{path}" for path in failed]
+    # The bad one is tried again later; the others have never failed, and are asked for at once.
+    assert set(tick(sensor)) == {("orders", "2026-09-01|EU", "2026-09-02|EU")}
+    assert materialise(assets, f"{db}.orders", "2026-09-01|EU", "2026-09-02|EU").success
+    assert len(rows(workbench, assets, f"{db}.orders")) == 2
 
 
 def test_options_of_a_header_are_those_of_python() -> None:

@@ -180,6 +180,13 @@ def test_files_run_as_assets_and_a_broken_expectation_publishes_nothing(
     ]  # fmt: skip
     assert checks[0].description == message
     assert [check.metadata["rows"].value for check in checks] == [1, 0]
+    # Nor does the catalog call the other partition of the run failed: it need not wait until it is tried again.
+    catalog = workbench.catalog()
+    failures = catalog.connection.execute(
+        "select partition, broken from varve.batch where dataset = %s and state = 'failed'", (f"{db}.sales",)
+    ).fetchall()
+    catalog.connection.close()
+    assert failures == [("day=2022-03-04", ["revenue_positive"])]
     assert rows(workbench, assets, f"{db}.sales") == expected
     assert materialise(assets, f"{db}.scores", "2022-03-01", "2022-03-03").success
     assert rows(workbench, assets, f"{db}.scores") == [

@@ -209,7 +209,8 @@ def test_status_and_why_say_how_many_rows_were_rejected_of_how_many(
         assert message in output.getvalue()
     with pytest.raises(VarveError, match=r"whose runs write both. Nothing was marked. Run varve backfill shop.orders"):
         backfill.plan("shop.orders_rejected", words, first=None, last=None, downstream="none")
-    parts = backfill.plan("shop.orders", words, first=None, last=None, downstream="all")
+    parts, accepted = backfill.plan("shop.orders", words, first=None, last=None, downstream="all")
+    assert accepted == []
     assert [part.dataset for part in parts] == ["shop.orders", "shop.counts"]
 
 
@@ -274,7 +275,7 @@ def test_python_declares_a_tolerance_alike_and_its_rejected_rows_are_an_asset() 
     assert node.partitions_def is not None
     assert not node.is_executable
     # No sensor requests runs of a dataset of rejected rows.
-    assert {sensor.name for sensor in repository.sensor_defs} == {"arrivals", "retirement"}
+    assert {sensor.name for sensor in repository.sensor_defs} == {"alerts", "arrivals", "retirement"}
 
     @dataset_asset(declared("shop.sales_rejected"))
     def clash(context) -> None: ...  # type: ignore[no-untyped-def]

@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -28,8 +28,8 @@ from psycopg import sql
 
 from assets.flights import DAY, HOUR
 from resources.partner import FLIGHTS_COLUMNS, WEATHER_COLUMNS, flights_by_day, send, weather_by_hour
-from tests.e2e.prepared import Program
 from tests.support.environment import clean_environment
+from tests.support.prepared import Program
 from varve.catalog.catalog import Catalog
 from varve.model.partitions.key import PartitionKey
 from varve.model.partitions.partitioning import Partitioning
@@ -66,9 +66,10 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Project:
-    """The checkout with the environment that a user's commands run in."""
+    """A project, the checkout's unless another root is given, with the environment that a user's commands run in."""
 
     environment: Mapping[str, str]
+    root: Path = ROOT
 
     @classmethod
     def at(cls, home: Path) -> Project:
@@ -94,7 +95,7 @@ class Project:
     def having(self, **settings: object) -> Project:
         """The same project with other settings: `having(lake_root=folder)`."""
         given = {f"VARVE_{name.upper()}": str(value) for name, value in settings.items()}
-        return Project({**self.environment, **given})
+        return replace(self, environment={**self.environment, **given})
 
     @property
     def settings(self) -> Settings:
@@ -115,8 +116,8 @@ class Project:
             yield
 
     def run(self, *arguments: str | Path) -> Outcome:
-        """A program of Python in the repository's root, in a process that has imported the libraries already."""
-        program = Program([str(argument) for argument in arguments], str(ROOT), self.environment)
+        """A program of Python in the project's root, in a process that has imported the libraries already."""
+        program = Program([str(argument) for argument in arguments], str(self.root), self.environment)
         with tempfile.TemporaryFile() as output:
             code = program.run(output, seconds=COMMAND_SECONDS)
             output.seek(0)
@@ -126,7 +127,7 @@ class Project:
         """The same by this interpreter, which imports everything itself."""
         done = subprocess.run(
             [sys.executable, *arguments],
-            cwd=ROOT,
+            cwd=self.root,
             env=dict(self.environment),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -182,7 +183,7 @@ class Project:
     @contextmanager
     def dagster(self) -> Iterator[DagsterInstance]:
         """Dagster's own records, opened through the repository's dagster.yaml."""
-        with self.here(), DagsterInstance.from_config(str(ROOT)) as instance:
+        with self.here(), DagsterInstance.from_config(str(self.root)) as instance:
             yield instance
 
     def with_databases(self, name: str) -> Project:
@@ -203,8 +204,8 @@ class Project:
     def with_dagster_home(self, folder: Path) -> Project:
         """The same with a DAGSTER_HOME that holds the repository's dagster.yaml."""
         folder.mkdir(parents=True, exist_ok=True)
-        shutil.copy(ROOT / "dagster.yaml", folder)
-        return Project({**self.environment, "DAGSTER_HOME": str(folder)})
+        shutil.copy(self.root / "dagster.yaml", folder)
+        return replace(self, environment={**self.environment, "DAGSTER_HOME": str(folder)})
 
     def send_flights(self, *days: dt.date, keep: int | None = None) -> list[Path]:
         """The partner sends the flights of some days; `keep` of each only, where he corrects what he has sent."""
@@ -262,7 +263,7 @@ def service(project: Project, log: Path, *arguments: str) -> Iterator[subprocess
     with log.open("wb") as file:
         process = subprocess.Popen(
             [Path(sys.executable).parent / arguments[0], *arguments[1:]],
-            cwd=ROOT,
+            cwd=project.root,
             env=dict(project.environment),
             stdin=subprocess.DEVNULL,
             stdout=file,

@@ -16,7 +16,9 @@ import pytest
 from tests.e2e.project import flights, url_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
+
+    from _pytest.mark import ParameterSet
 
     from tests.e2e.project import Project, Reader
 
@@ -36,17 +38,18 @@ class Moment:
     function: str
     catalog_is_new: bool = False
     table_is_new: bool = False
+    is_slow: bool = False
 
     def __str__(self) -> str:
         return self.name
 
 
 LAKE = [
-    Moment("after the build began", "after", "varve.catalog.catalog:Catalog.begin"),
-    Moment("before Spark writes", "before", "varve.stores.folders.write:write_batches"),
+    Moment("after the build began", "after", "varve.catalog.catalog:Catalog.begin", is_slow=True),
+    Moment("before Spark writes", "before", "varve.stores.folders.write:write_batches", is_slow=True),
     Moment("after Spark wrote", "after", "varve.stores.folders.write:write_batches"),
-    Moment("after the footers were read", "after", "varve.stores.folders.write:survey"),
-    Moment("after the batch was staged", "after", "varve.catalog.catalog:Catalog.staged"),
+    Moment("after the footers were read", "after", "varve.stores.folders.write:survey", is_slow=True),
+    Moment("after the batch was staged", "after", "varve.catalog.catalog:Catalog.staged", is_slow=True),
     Moment("before the publish", "before", "varve.catalog.catalog:Catalog.publish"),
     Moment("inside it, after Iceberg's row moved", "after", "varve.stores.lake.iceberg.pointers:Pointers.move"),
     Moment("after the publish", "after", "varve.stores.lake.store:LakeStore.commit", catalog_is_new=True),
@@ -57,15 +60,24 @@ LAKE = [
 ]  # fmt: skip
 WAREHOUSE = [
     Moment("between an empty period table and its rows", "before", "varve.stores.warehouse.loading.copying:_copy"),
-    Moment("between a load and the count of its rows", "before", "varve.stores.warehouse.loading.load:_finish"),
-    Moment("after the load", "after", "varve.stores.warehouse.loading.load:load"),
-    Moment("before the swap", "before", "varve.stores.warehouse.publish:_swap"),
+    Moment("between a load and the count of its rows", "before", "varve.stores.warehouse.loading.load:_finish",
+           is_slow=True),
+    Moment("after the load", "after", "varve.stores.warehouse.loading.load:load", is_slow=True),
+    Moment("before the swap", "before", "varve.stores.warehouse.publish:_swap", is_slow=True),
     Moment("inside the swap, before the view is created", "after", "varve.catalog.catalog:Catalog.publish"),
     Moment("inside the swap, after the view is created", "after", "varve.stores.warehouse.publish:replace_views"),
     Moment(
         "after the swap", "after", "varve.stores.warehouse.publish:_swap", catalog_is_new=True, table_is_new=True
     ),
 ]  # fmt: skip
+
+
+def moments(of_a_store: Iterable[Moment]) -> list[ParameterSet]:
+    """Those at which something has been written or is being published, for the suite; the others for `make torture`."""
+    return [
+        pytest.param(moment, id=str(moment), marks=[pytest.mark.slow] if moment.is_slow else [])
+        for moment in of_a_store
+    ]
 
 
 def version_in_catalog(project: Project) -> tuple[int, int]:
@@ -97,7 +109,7 @@ def _the_day_as_it_was(week: Project) -> Iterator[None]:
     week.must_materialize("flights/departures", partition=str(DAY))
 
 
-@pytest.mark.parametrize("moment", LAKE, ids=str)
+@pytest.mark.parametrize("moment", moments(LAKE))
 def test_readers_of_the_lake_see_one_state_when_a_run_is_killed(week: Project, reader: Reader, moment: Moment) -> None:
     old = version_in_catalog(week)
     assert version_in_table(reader) == old
@@ -137,7 +149,7 @@ def _relations(plan: Any) -> Iterator[str]:
                 yield from _relations(part)
 
 
-@pytest.mark.parametrize("moment", WAREHOUSE, ids=str)
+@pytest.mark.parametrize("moment", moments(WAREHOUSE))
 def test_readers_of_the_warehouse_see_one_state_when_a_run_is_killed(week: Project, moment: Moment) -> None:
     before = week.current("flights.weekly_delays")
     rows, tables = rows_and_tables_of_the_view(week)

@@ -380,6 +380,7 @@ class TestUI:
     CHOSEN = (("left", TUESDAY[0]), ("right", WEDNESDAY[1]))
     DAYS = (dt.date(2013, 1, 5), dt.date(2013, 1, 6))
 
+    @pytest.mark.slow
     def test_a_backfill_over_three_dimensions_finishes_with_every_partition_under_its_full_key(
         self, kinds: Project, ui: str, page: Page, tmp_path: Path
     ) -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from varve.model.errors import VarveError
 from varve.model.partitions.calendar import Every, Tiling, calendar_of
 from varve.model.partitions.dimension import Dimension, DynamicDimension, StaticDimension, TimeDimension
+from varve.model.partitions.own_calendar import Calendar
 from varve.model.partitions.partitioning import Partitioning
 from varve.model.reads import All, Latest, Only, Overlap, Rule, Same, TableReads, Unit
 from varve.planning.mapping.dataset_mapping import Dependency
@@ -37,6 +38,19 @@ TILINGS: tuple[Tiling, ...] = (
     Every(dt.timedelta(hours=8), ANCHOR),
     Every(dt.timedelta(minutes=90), ANCHOR),
     Every(dt.timedelta(days=2), ANCHOR),
+    # Calendars of one's own: with gaps, end to end, with unequal windows, and with several a day.
+    Calendar.of_weekdays("nyse", dt.date(2024, 2, 26), dt.date(2024, 4, 12), without=[dt.date(2024, 3, 29)]),
+    Calendar.of_weeks("fiscal", dt.date(2024, 2, 26), (1, 1, 2, 1, 2)),
+    Calendar.of("terms", [(dt.date(2024, 3, 1), dt.date(2024, 3, 8)), (dt.date(2024, 3, 11), dt.date(2024, 4, 2))]),
+    Calendar.parse(
+        "sessions",
+        "\n".join(
+            f"2024-03-{day:02}T{begin}, 2024-03-{day:02}T{end}"
+            for day in range(1, 30)
+            for begin, end in (("01:30", "02:30"), ("09:30", "13:00"), ("13:00", "16:00"))
+            if day % 7
+        ),
+    ),
 )
 STATICS = (
     StaticDimension("origin", ("EWR", "JFK", "LGA")),
@@ -52,8 +66,11 @@ def times(draw: st.DrawFn, name: str = "time") -> TimeDimension:
     """Windows of March 2024, with an end or without."""
     tiling, zone = draw(st.sampled_from(TILINGS)), draw(st.sampled_from(ZONES))
     calendar = calendar_of(tiling, zone)
-    start = calendar.following(int(pendulum.datetime(2024, 3, draw(st.integers(1, 12))).timestamp()) - 1)
-    end = moved(calendar, start, draw(st.integers(1, 30))) if draw(st.booleans()) else None
+    start = calendar.next_start(int(pendulum.datetime(2024, 3, draw(st.integers(1, 12))).timestamp()) - 1)
+    # A calendar may have ended before: then it is its last window.
+    start = min(start, calendar.previous_start(calendar.extent[1])) if calendar.has_gaps else start
+    ends = min(moved(calendar, start, draw(st.integers(1, 30))), calendar.extent[1])
+    end = ends if draw(st.booleans()) and ends > start else None
     return TimeDimension(
         name,
         tiling,

@@ -110,7 +110,9 @@ def test_windows_that_overlap_are_just_those_that_share_an_instant(
         window = upstream.window(other)
         touches = window.start.timestamp() < span.end.timestamp() and span.start.timestamp() < window.end.timestamp()
         assert (other in upstream_keys) == touches
-    # All together they cover the window.
+    # All together they cover the window, where no gap is in what is read.
+    if upstream.calendar.has_gaps:
+        return
     starts = sorted(
         start
         for boxes in (mapped.existing, mapped.upcoming, mapped.nonexistent)

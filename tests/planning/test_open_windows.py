@@ -11,9 +11,9 @@ from tests.planning.test_reconcile import DAY, HOUR, START, WEEK, dataset, graph
 from varve.model.batch import Input
 from varve.model.policy import Policy
 from varve.model.reads import Reads, trailing
-from varve.planning.heat import heat
 from varve.planning.judgement.facts import Fact, Failure
 from varve.planning.judgement.judgement import State
+from varve.planning.operations.heat import heat
 from varve.planning.reconcile import Planner, RunPlan, reconcile
 from varve.planning.run_requests import landing_source
 from varve.planning.tick import Limits

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from varve.model.partitions.dimension import Members
     from varve.model.partitions.key import PartitionKey
     from varve.planning.graph import Graph
+    from varve.planning.judgement.code import CodeState
     from varve.planning.run_requests import Run
 
 LIMITS = Limits(RetryLimits(attempts=3, first=60.0, most=600.0), partitions_per_run=16)
@@ -67,6 +68,7 @@ class World:
     broken: Callable[[str, str], bool] = lambda *_: False
     lasts: Callable[[Run], float] = lambda _: 30.0
     members: Members | None = None
+    codes: Mapping[str, CodeState] | None = None
     facts: dict[str, dict[str, Fact]] = field(default_factory=dict)
     contents: dict[tuple[str, str], str] = field(default_factory=dict)
     flying: list[Flying] = field(default_factory=list)
@@ -122,9 +124,9 @@ class World:
         """
         at = dt.datetime.fromtimestamp(self.now, tz=dt.UTC)
         changed, self._changed = self._changed, {}
-        plan = self.planner.tick(self, changed, now=at, members=self.members)
+        plan = self.planner.tick(self, changed, now=at, members=self.members, codes=self.codes)
         if check:
-            self._compare(plan, reconcile(self.graph, self, now=at, members=self.members, limits=self.limits))
+            self._compare(plan, self._from_nothing())
         for run in plan.runs if launches else ():
             self.launch(run)
         for dataset, paths in plan.retire.items():
@@ -185,9 +187,16 @@ class World:
 
     def states(self, dataset: str) -> dict[str, State]:
         """What a plan from nothing says of each partition."""
-        at = dt.datetime.fromtimestamp(self.now, tz=dt.UTC)
-        plan = reconcile(self.graph, self, now=at, members=self.members, limits=self.limits)
+        plan = self._from_nothing()
         return {path: judgement.state for path, judgement in plan.judgements[dataset].items()}
+
+    def reason(self, dataset: str, path: str) -> str:
+        """Why a plan from nothing has the partition in its state."""
+        return self._from_nothing().judgements[dataset][path].reason
+
+    def _from_nothing(self) -> RunPlan:
+        at = dt.datetime.fromtimestamp(self.now, tz=dt.UTC)
+        return reconcile(self.graph, self, now=at, members=self.members, limits=self.limits, codes=self.codes)
 
     def clean(self) -> dict[tuple[str, str], str]:
         """What a clean rebuild from the files that have arrived would hold."""

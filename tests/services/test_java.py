@@ -14,6 +14,7 @@ import pytest
 
 from tests.support.project import ROOT
 from varve.services import java
+from varve.services.distribution import install_command
 from varve.services.settings import Settings
 
 if TYPE_CHECKING:
@@ -142,7 +143,7 @@ def test_neither_java_nor_the_wheel_is_an_error_that_says_what_to_do(
     )
     assert done.returncode == 1
     assert "ServiceUnavailable: Spark needs Java 17 or newer and found none in JAVA_HOME or on the PATH" in done.stderr
-    assert "pip install 'varve[local]'" in done.stderr
+    assert install_command("local") in done.stderr
 
 
 def test_the_wheels_java_runs_behind_a_wrapper_that_is_made_once(

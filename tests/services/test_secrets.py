@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support.prepared import run_prepared
 from tests.support.project import ROOT
 from varve.model.errors import VarveError
 from varve.services.addresses import libpq_url, remote_address
@@ -148,11 +149,8 @@ def test_settings_for_spark_submit_lie_in_a_file_of_their_owner_alone(tmp_path: 
 
 @pytest.mark.parametrize("words", [("status",), ("status", "--json"), ("psql", "-c", "select 1"), ("doctor",)])
 def test_a_command_ends_with_one_line_where_a_url_is_malformed(words: tuple[str, ...], tmp_path: Path) -> None:
-    done = subprocess.run(
-        [Path(sys.executable).parent / "varve", *words],
-        env={"VARVE_HOME": str(tmp_path), "VARVE_POSTGRES_URL": f"postgresql://varve:{SECRET}@db:port/varve"},
-        cwd=ROOT, capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+    environment = {"VARVE_HOME": str(tmp_path), "VARVE_POSTGRES_URL": f"postgresql://varve:{SECRET}@db:port/varve"}
+    done = run_prepared(Path(sys.executable).parent / "varve", *words, cwd=ROOT, env=environment)
     assert done.returncode == 1
     assert done.stdout == ""
     assert done.stderr.startswith("VarveError: VARVE_POSTGRES_URL is no PostgreSQL URL: its port is no number. Write ")

@@ -39,6 +39,8 @@ def own(settings: Settings) -> Iterator[Settings]:
     shutil.rmtree(folder, ignore_errors=True)
 
 
+# tests/cli/test_services.py has both in the suite, by `varve up`.
+@pytest.mark.slow
 def test_a_server_is_shared_while_it_lives_and_started_again_when_it_was_killed(own: Settings) -> None:
     server = SparkServer(own)
     assert server.remote() is None
@@ -58,6 +60,28 @@ def test_a_server_is_shared_while_it_lives_and_started_again_when_it_was_killed(
     assert server.discovery.stat().st_mode & 0o077 == 0
     assert server.stop()
     assert server.remote() is None
+
+
+@pytest.mark.slow
+def test_who_comes_after_a_killed_starter_uses_the_server_that_it_was_starting(own: Settings) -> None:
+    server = SparkServer(own)
+    code = "from varve.services.settings import Settings; from varve.services.spark_server import SparkServer\n"
+    environment = clean_environment() | {"VARVE_HOME": str(own.home), "VARVE_SPARK_DRIVER_MEMORY": "1g"}
+    first = subprocess.Popen([sys.executable, "-c", f"{code}SparkServer(Settings()).ensure_up()"], env=environment)
+    # The JVM runs, and is not ready: the orphaned starter holds PySpark's lock.
+    deadline = time.monotonic() + 60
+    while not list(server.folder.glob("spark-*.pid")):
+        assert time.monotonic() < deadline, "nothing was started"
+        assert first.poll() is None
+        time.sleep(0.05)
+    first.kill()
+    first.wait()
+    assert server.remote() is None
+    jvm = server.pid()
+    began = time.monotonic()
+    server.ensure_up()
+    assert server.pid() == jvm
+    assert time.monotonic() - began < 120
 
 
 @pytest.mark.parametrize("seconds", [0.5, 4.0])
@@ -121,7 +145,8 @@ def test_a_home_with_spaces_quotes_and_letters_beyond_ascii_has_a_spark_and_who_
         with client(odd, 3, rows, LC_ALL="C") as short:
             assert short.communicate(timeout=180)[0].strip() == "3"
         assert (odd.home_dir / "spark" / "metastore_db").is_dir()
-        # The token and the log are where those of any home are.
+        # Only its owner may read the token, which is where that of any home is, and so is the log.
+        assert SparkServer(odd).discovery.stat().st_mode & 0o077 == 0
         assert list((odd.home_dir / "spark" / "logs").iterdir())
         with client(odd, 10**14, odd.home_dir / "many", LC_ALL="C") as endless:
             try:

@@ -8,7 +8,12 @@ too. The scope's variables: `pd` (a day as text), `dd` (the same as a date), `t`
 from __future__ import annotations
 
 import random
+import re
 from itertools import product
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 SALES, COSTS, HOURS = "b.sales s", "b.costs c", "b.hours h"
 
@@ -276,6 +281,11 @@ def _predicate(random_: random.Random, aliases: str, depth: int = 2) -> str:
     if kind < 0.25:
         return f"NOT ({left})"
     return f"({left} {'AND' if kind < 0.65 else 'OR'} {right})"
+
+
+def words(queries: Iterable[str]) -> set[str]:
+    """The words of SQL that queries are made of: the names of constructs, functions and types, which are in capitals."""
+    return {word for query in queries for word in re.findall(r"\b[A-Z_]{2,}\b", re.sub(r"'[^']*'", "", query))}
 
 
 def random_queries(count: int, seed: int) -> list[str]:

@@ -13,6 +13,7 @@ from varve.sql.sql_project import compiled
 from varve.sql.syntax.errors import SourceFile
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -85,9 +86,13 @@ def test_a_day_of_new_york_reads_as_many_hours_as_it_has(
 
 
 @pytest.mark.spark
+@pytest.mark.parametrize(
+    "places", [(31, 98, 336), pytest.param((30, 31, 98, 100, 336, 337, 399), marks=pytest.mark.slow)], ids=len
+)
 def test_a_day_reads_exactly_what_spark_opens_of_400_days_of_dumps(
-    spark: SparkSession, tmp_path: Path, files: dict[str, SqlAsset]
+    spark: SparkSession, tmp_path: Path, files: dict[str, SqlAsset], places: Sequence[int]
 ) -> None:
+    """The first day of a year and both days on which New York's clocks change; `make torture` has their neighbours."""
     from pyspark.sql import functions as F  # noqa: N812
 
     one = tmp_path / "one"
@@ -102,7 +107,7 @@ def test_a_day_reads_exactly_what_spark_opens_of_400_days_of_dumps(
             (folder / "part.parquet").hardlink_to(parquet)
     columns = "n int, year int, month int, day int, hour int"
     table = spark.read.schema(columns).option("basePath", str(dump)).parquet(str(dump))
-    days = [FIRST + dt.timedelta(days=place) for place in (30, 31, 98, 100, 336, 337, 399)]
+    days = [FIRST + dt.timedelta(days=place) for place in places]
     for name, (zone, condition) in CONDITIONS.items():
         for day in days:
             scope = files[f"kafka.daily_{name}"].scopes.of(PartitionKey.of(day=day)).values

@@ -80,7 +80,7 @@ def problems(query: str) -> list[tuple[str, str]]:
         ("SELECT x FROM UNNEST(ARRAY(1, 2)) AS x", "b.sql:4:15", "write UNNEST(values) AS e(value)."),
         ("SELECT id FROM `shop.sales` WHERE day = today", "b.sql:4:16", "write shop.sales without them."),
         ("SELECT id FROM IDENTIFIER('shop.sales')", "b.sql:4:16", "must stand in the text"),
-        (f"SELECT ENCODE(product, 'utf-8') AS x {MINE}", "b.sql:4:8", "only Spark can tell the type of x"),
+        (f"SELECT SENTENCES(product) AS x {MINE}", "b.sql:4:8", "only Spark can tell the type of x"),
         (f"SELECT id -- so \\\n {MINE}", "b.sql:4:11", "goes on in the next line"),
     ],
 )  # fmt: skip

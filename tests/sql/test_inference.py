@@ -24,6 +24,32 @@ def inferred(query: str, variables: dict[str, str] | None = None) -> Inferred:
     return qualified(sqlglot.parse_one(query, dialect="spark"), SALES, variables or {})
 
 
+NESTED = {"b.nested": {
+    "id": "int", "about": "struct<shelf:int,Tags:array<string>,inner:struct<x:decimal(7,2),y:date>>",
+    "items": "array<struct<sku:string,price:decimal(7,2)>>", "names": "map<string,bigint>",
+}}  # fmt: skip
+OF_NESTED = [
+    "about.shelf", "n.about.shelf", "b.nested.about.shelf", "about.INNER.x", "about.inner", "about.tags",
+    "about.Tags[0]",
+    "items.price", "items[0].price", "items[0]", "names['a']", "MAX(about.shelf)", "about.inner.x * 2",
+    "SUM(names['a'])", "CASE WHEN about.shelf > 1 THEN about.inner.y END", "COALESCE(about.shelf, names['b'])",
+]  # fmt: skip
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("expression", OF_NESTED)
+def test_fields_of_structs_and_values_of_maps_have_the_analyzers_type(spark: SparkSession, expression: str) -> None:
+    """No JVM is asked, and nothing has to be declared, for what the schema tells."""
+    kinds = ", ".join(f"CAST(NULL AS {kind}) AS {column}" for column, kind in NESTED["b.nested"].items())
+    spark.sql(f"SELECT {kinds}").createOrReplaceTempView("nested")
+    table = "b.nested" if "b.nested" in expression else "b.nested AS n"
+    query = f"SELECT f FROM (SELECT {expression} AS f FROM {table})"
+    (output,) = qualified(sqlglot.parse_one(query, dialect="spark"), NESTED, {}).outputs
+    assert output.type == spark.sql(query.replace("b.nested", "nested")).schema["f"].dataType.simpleString()
+    assert output.sources <= {("b.nested", column) for column in NESTED["b.nested"]}
+    assert output.sources
+
+
 def _plain(query: str) -> str:
     return query.replace("tpc.", "")
 
@@ -74,7 +100,7 @@ def test_an_expression_has_the_analyzers_type_or_none(spark: SparkSession) -> No
         if not output.nullable and field.nullable and "FROM_JSON" not in text:
             wrong.append(f"{text}: ours never NULL, Spark may be")
     assert not wrong, "\n".join(wrong)
-    assert verified_count / total > 0.8, f"{verified_count} of {total}"
+    assert verified_count / total > 0.9, f"{verified_count} of {total}"
 
 
 def test_lineage_goes_through_ctes_unions_joins_and_stars() -> None:

@@ -18,7 +18,7 @@ import sqlglot
 from sqlglot import exp
 
 from tests.sql import time_columns
-from tests.sql.constructs import constructs, random_queries
+from tests.sql.constructs import constructs, random_queries, words
 from tests.sql.short_tasks import one_short_task_each
 from varve.model.partitions.calendar import Every
 from varve.model.partitions.dimension import StaticDimension, TimeDimension
@@ -77,6 +77,8 @@ SCOPES = [
 ]  # fmt: skip
 NOW = dt.datetime(2022, 4, 20, tzinfo=dt.UTC)
 _BATCH = 40
+# Of the suite; `make torture` asks hundreds.
+QUERIES = 70
 
 
 def partitions(dataset: str) -> list[PartitionKey]:
@@ -212,10 +214,23 @@ def test_every_construct_reads_enough(spark: SparkSession) -> None:
     check(spark, queries, [[place % 2] for place in range(len(queries))])
 
 
+def test_the_random_queries_of_the_suite_have_every_construct_of_more_of_them() -> None:
+    assert words(random_queries(QUERIES, seed=2022)) == words(random_queries(2_000, seed=1))
+
+
 @pytest.mark.spark
 @pytest.mark.usefixtures("tables")
 def test_random_queries_read_enough(spark: SparkSession) -> None:
-    queries = random_queries(200, seed=2022)
+    queries = random_queries(QUERIES, seed=2022)
+    check(spark, queries, [[place % len(SCOPES)] for place in range(len(queries))])
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.usefixtures("tables")
+@pytest.mark.parametrize("seed", range(2022, 2026))
+def test_many_random_queries_read_enough(spark: SparkSession, seed: int) -> None:
+    queries = random_queries(200, seed)
     check(spark, queries, [[place % len(SCOPES)] for place in range(len(queries))])
 
 

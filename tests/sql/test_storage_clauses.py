@@ -88,6 +88,12 @@ def test_a_dataset_retains_its_replaced_batches(clause: str, age: dt.timedelta |
     assert policy.clauses == (clause,)
 
 
+def test_a_dataset_says_how_soon_its_partitions_are_there() -> None:
+    policy = asset("fresh within 120 minutes").dataset.policy
+    assert policy.fresh_within == dt.timedelta(hours=2)
+    assert policy.clauses == ("FRESH WITHIN 2 HOURS",)
+
+
 @pytest.mark.parametrize(
     ("store", "clause"),
     [
@@ -98,6 +104,7 @@ def test_a_dataset_retains_its_replaced_batches(clause: str, age: dt.timedelta |
         ("LAKE", "BOUNDS (price)"),
         ("LAKE", "ICEBERG OFF"),
         ("LAKE", "RETAIN BATCHES 3 DAYS"),
+        ("LAKE", "FRESH WITHIN 2 HOURS"),
     ],
 )
 def test_a_clause_that_changes_no_row_is_the_same_code(store: str, clause: str) -> None:
@@ -171,6 +178,11 @@ def problems(clauses: str) -> list[str]:
         ("RETAIN BATCHES -3 DAYS", "5:16", "a whole number from 1, found '-'."),
         ("RETAIN BATCHES 3 DAYS AND 2", "5:27", "expected LAST, found '2'; write RETAIN BATCHES 30 DAYS AND LAST 3."),
         ("RETAIN 3 DAYS", "5:1", "unexpected 'RETAIN' in the header. Write RETAIN BATCHES 30 DAYS, of batches that"),
+        ("FRESH WITHIN 0 HOURS", "5:14", "expected a length, for example 1 DAY, a whole number from 1, found '0'."),
+        ("FRESH WITHIN 2 HOURZ", "5:16", "found 'HOURZ'. Did you mean HOUR?"),
+        ("FRESH WITHIN", "6:1", "expected a length, for example 1 DAY, a whole number from 1, found 'AS'."),
+        ("FRESH 2 HOURS", "5:1", "unexpected 'FRESH' in the header. Write FRESH WITHIN 2 HOURS, of the end of a"),
+        ("FRESH WITHIN 1 HOUR FRESH WITHIN 2 HOURS", "5:21", "FRESH WITHIN is given twice; the first stands in line 5"),
         ("STORED IN WAREHOUSE GRANT SELECT TO a, A", "5:40", "a is named twice; take one out."),
         ("STORED IN WAREHOUSE GRANT SELECT TO", "6:1", "expected a role, found 'AS'"),
         ("STORED IN WAREHOUSE GRANT SELECT TO (a)", "5:37", "found '('; write for example GRANT SELECT TO analysts"),

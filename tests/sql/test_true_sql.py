@@ -184,7 +184,8 @@ def compare_examples(spark: SparkSession, inputs: dict[str, DataFrame], step: in
 def test_documented_examples_of_functions_give_what_they_give_in_a_plain_session(
     spark: SparkSession, inputs: dict[str, DataFrame], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    check_report(compare_examples(spark, inputs, step=37), 20, capsys)
+    """Those of every 74th function; `make torture` has all."""
+    check_report(compare_examples(spark, inputs, step=74), 10, capsys)
 
 
 @pytest.mark.slow

@@ -152,7 +152,7 @@ DAY = dt.date(2013, 1, 5)
 
 @pytest.mark.usefixtures("installed")
 def test_a_store_is_known_by_its_entry_point() -> None:
-    assert store_names() == ["lake", "warehouse", "folder", "gone", "neither"]
+    assert store_names() == ["lake", "warehouse", "view", "folder", "gone", "neither"]
     assert store_type("folder") is FOLDER
     with pytest.raises(VarveError, match=r"there is no store 'foldr'. Did you mean folder\? There are lake, warehouse"):
         store_type("foldr")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shlex
-import subprocess
 import sys
 import textwrap
 from pathlib import Path
@@ -16,9 +15,11 @@ import pytest
 
 from tests.documents.pages import blocks
 from tests.support.environment import clean_environment
+from tests.support.prepared import run_prepared
 from varve.cli.init import write_project
 
 if TYPE_CHECKING:
+    import subprocess
     from collections.abc import Mapping, Sequence
 
 # Processes with a Spark of their own, on a machine that may be busy.
@@ -64,10 +65,10 @@ def environment() -> dict[str, str]:
 
 
 def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        words, cwd=folder, env=environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True,
-        timeout=600, check=False,
-    )  # fmt: skip
+    """A script of this environment, or `python` with its words."""
+    program, *others = words
+    script = [] if program == sys.executable else [Path(sys.executable).with_name(Path(program).name)]
+    return run_prepared(*script, *others, cwd=folder, env=environment(), seconds=600)
 
 
 def in_one_process(folder: Path, words: Sequence[Sequence[str]]) -> Mapping[str, dict[str, object]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import gc
-import subprocess
 import sys
 import textwrap
 from decimal import Decimal
@@ -15,6 +14,7 @@ import pytest
 
 import varve
 from tests.support.environment import clean_environment
+from tests.support.prepared import run_prepared
 from varve.model.broken_dataset import DatasetIsBroken
 from varve.model.errors import BadInput, UnknownPartition, VarveError, VerifyFailed
 from varve.testing import check, context_for, run_sql
@@ -334,10 +334,8 @@ def test_a_test_of_a_project_needs_no_server_and_shares_one_small_session(
             """
         )
     )
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_shop.py"],
-        cwd=tmp_path, env=clean_environment(), capture_output=True, text=True, check=False, timeout=300,
-    )  # fmt: skip
+    words = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "test_shop.py")
+    done = run_prepared(*words, cwd=tmp_path, env=clean_environment())
     assert done.returncode == 0, done.stdout + done.stderr
     assert "3 passed" in done.stdout
     assert not (tmp_path / ".varve").exists()

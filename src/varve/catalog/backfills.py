@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from psycopg.types.json import Jsonb
 
 from varve.catalog.planning import statements
+from varve.catalog.planning.acceptances import Acceptances
 from varve.model.errors import VarveError
 
 if TYPE_CHECKING:
@@ -20,6 +21,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     import psycopg
+
+    from varve.catalog.planning.acceptances import AcceptedInput
+
+
+# So many of the last runs of a dataset tell what the next one will cost.
+_RECENT_RUNS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +48,39 @@ class Backfill:
 
 
 @dataclass(frozen=True, slots=True)
+class Estimate:
+    """What computing some partitions will cost: seconds of execution, and rows and bytes that are written."""
+
+    seconds: float
+    rows: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
 class Cost:
-    """What runs of a dataset have cost: how many runs there were, and their average seconds and partitions."""
+    """What the last runs of a dataset have cost.
+
+    Attributes:
+        runs: how many runs count.
+        seconds: the median of their seconds, from the begin until what they wrote was verified to lie in the store.
+        partitions: the median of their partitions.
+        rows, size: the median of the rows and bytes that they wrote for a partition.
+    """
 
     runs: int
     seconds: float
     partitions: float
+    rows: float
+    size: float
+
+    def estimate(self, partitions: int, runs: int = 1) -> Estimate:
+        """What so many partitions will cost in so many runs.
+
+        The seconds grow with the number of partitions, and are rather too many than too few: a run takes some seconds
+        however few partitions it has.
+        """
+        seconds = self.seconds * max(runs, partitions / max(self.partitions, 1.0))
+        return Estimate(seconds, round(self.rows * partitions), round(self.size * partitions))
 
 
 @dataclass(frozen=True)
@@ -55,8 +89,18 @@ class Backfills:
 
     connection: psycopg.Connection
 
-    def add(self, paths: Mapping[str, Sequence[str]], *, reason: str, owner: str) -> int:
-        """Mark these partitions, by dataset, all at once or none. Returns the number of the backfill."""
+    def add(
+        self,
+        paths: Mapping[str, Sequence[str]],
+        *,
+        reason: str,
+        owner: str,
+        accepted: Sequence[AcceptedInput] = (),
+    ) -> int:
+        """Mark these partitions, by dataset, all at once or none. Returns the number of the backfill.
+
+        What the backfill makes of the inputs in `accepted` makes no difference to their readers there.
+        """
         marked = {name: len(listed) for name, listed in paths.items() if listed}
         with self.connection.transaction():
             number = self._number(statements.ADD_BACKFILL, (reason, owner, Jsonb(marked)))
@@ -64,6 +108,7 @@ class Backfills:
             at = self._number(statements.NEXT_NUMBER, ())
             for name in marked:
                 self.connection.execute(statements.MARK, (name, number, at, sorted(paths[name])))
+            Acceptances(self.connection).add(accepted, reason=reason, owner=owner, backfill=number, mark=at)
         return number
 
     def listed(self, number: int | None = None) -> list[Backfill]:
@@ -87,9 +132,9 @@ class Backfills:
         return self._set(number, "cancelled", {"running", "paused"})
 
     def costs(self, datasets: Sequence[str]) -> dict[str, Cost]:
-        """The cost of the last runs of each of these datasets that had any."""
-        rows = self.connection.execute(statements.COSTS, (list(datasets),))
-        return {name: Cost(runs, seconds, partitions) for name, runs, seconds, partitions in rows}
+        """What the last runs of each of these datasets have cost, as medians; nothing of a dataset that had none."""
+        rows = self.connection.execute(statements.COSTS, (list(datasets), _RECENT_RUNS))
+        return {name: Cost(*values) for name, *values in rows}
 
     def _set(self, number: int, state: str, allowed: set[str]) -> Backfill:
         with self.connection.transaction():
@@ -101,6 +146,7 @@ class Backfills:
             self.connection.execute(statements.SET_STATE, (state, number))
             if state == "cancelled":
                 self.connection.execute(statements.KEEP_UNDONE, (number,))
+                Acceptances(self.connection).cancel(number)
             self.connection.execute(statements.UNMARK if state == "cancelled" else statements.TOUCH, (number,))
             return self.listed(number)[0]
 

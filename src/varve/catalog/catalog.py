@@ -30,7 +30,7 @@ from varve.model.errors import NOTHING_LOST, AlreadyBuilding, NotKept, StalePubl
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from varve.model.batch import Input
     from varve.model.dataset import Dataset
@@ -38,6 +38,18 @@ if TYPE_CHECKING:
 
 # A build that adds at least so many partitions makes PostgreSQL's statistics worse than none: they are made again.
 _MANY_NEW = 200
+
+
+@dataclass(frozen=True, slots=True)
+class DeadBuild:
+    """A build whose run ended without reporting it; `paths` are its partitions in the catalog's spelling."""
+
+    dataset: str
+    batch_id: BatchId
+    run_id: str
+    code_version: str
+    environment: str
+    paths: Sequence[str]
 
 
 @dataclass(frozen=True)
@@ -180,10 +192,22 @@ class Catalog(ProjectionProgress, CatalogReader):
             if build.holds:
                 self.connection.execute(statements.HOLD, (name, self.instant(), build.paths))
 
-    def fail(self, build: Build, reason: str) -> int:
-        """Mark the unpublished batches of the build as failed. Returns how many: 0 where the build has published."""
-        result = self.connection.execute(statements.FAIL, (reason[:2_000], build.dataset.name, build.batch_id.millis))
-        return result.rowcount
+    def fail(self, build: Build, reason: str, blamed: Collection[str] = (), broken: Collection[str] = ()) -> int:
+        """Mark the unpublished batches of the build as failed. Returns how many: 0 where the build has published.
+
+        `broken` are the names of the expectations that rows of it broke. Where only some of its partitions are
+        `blamed`, the batches of the others are forgotten as if they had not begun: those need not wait until they are
+        tried again.
+        """
+        with self.connection.transaction():
+            of_build = (build.dataset.name, build.batch_id.millis)
+            # Blame of others counts for nothing: all of them would be tried again at once, for ever.
+            if of_those := [path for path in build.paths if path in blamed]:
+                self.connection.execute(statements.FORGET_OTHERS, (*of_build, of_those))
+            count = self.connection.execute(statements.FAIL, (reason[:2_000], *of_build)).rowcount
+            if broken and count:
+                self.connection.execute(statements.NOTE_BROKEN, (sorted(broken), *of_build))
+            return count
 
     def release(self, build: Build) -> None:
         """Release the build's locks; where it added many partitions, have PostgreSQL make its statistics again.
@@ -199,6 +223,11 @@ class Catalog(ProjectionProgress, CatalogReader):
         """(dataset, partition, batch) of every build whose run ended without reporting it."""
         rows = self.connection.execute(statements.DEAD)
         return [(dataset, path, BatchId(batch_id)) for dataset, path, batch_id in rows]
+
+    def dead_builds(self) -> list[DeadBuild]:
+        """The builds of `dead_batches`, oldest first."""
+        rows = self.connection.execute(statements.DEAD_BUILDS)
+        return [DeadBuild(name, BatchId(millis), *others) for name, millis, *others in rows]
 
     def fail_dead_batches(self) -> int:
         """Mark the batches of `dead_batches` as failed. Returns how many there were."""

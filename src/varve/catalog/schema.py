@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from importlib import metadata, resources
 from typing import TYPE_CHECKING
 
-from varve.model.errors import VarveError
+from varve.model.errors import UnfitCatalog
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 # The version that schema.sql makes.
 FIRST_VERSION = 9
 # The version that this Varve needs; each version above the first has a file `upgrade_<version>.sql`.
-VERSION = 12
+VERSION = 14
 # Version 8 was made by eight files that are one now: its tables are those of version 9.
 _SAME_AS_FIRST_VERSION = 8
 
@@ -50,7 +50,7 @@ class CatalogSchema:
 
         All files run in one transaction, under a lock: a process that is killed leaves the catalog as it was.
 
-        Raises VarveError where the catalog is newer than this Varve, or older than what it can upgrade.
+        Raises UnfitCatalog where the catalog is newer than this Varve, or older than what it can upgrade.
         """
         if _current_version(connection) == self.version:
             return
@@ -62,12 +62,28 @@ class CatalogSchema:
                 connection.execute(self._script("schema.sql"))
                 version = FIRST_VERSION
             elif version > self.version:
-                raise VarveError(self._too_new(connection, version))
+                raise UnfitCatalog(self._too_new(connection, version))
             elif version < _SAME_AS_FIRST_VERSION:
-                raise VarveError(self._too_old(connection, version))
+                raise UnfitCatalog(self._too_old(connection, version))
             for next_version in range(max(version, FIRST_VERSION) + 1, self.version + 1):
                 connection.execute(self._script(f"upgrade_{next_version}.sql"))
             connection.execute(_SET_VERSION, (self.version,))
+
+    def refuse_unfit(self, connection: psycopg.Connection) -> None:
+        """Raise UnfitCatalog where the tables are not those of this version. Makes and changes nothing."""
+        version = _current_version(connection)
+        if version is None:
+            raise UnfitCatalog(
+                f"{_place(connection)}: there is no catalog, so nothing was ever run there. `varve up` makes one; "
+                "VARVE_HOME or VARVE_POSTGRES_URL name another place."
+            )
+        if version > self.version:
+            raise UnfitCatalog(self._too_new(connection, version))
+        if version < self.version:
+            raise UnfitCatalog(
+                f"{_place(connection)}: the catalog has schema version {version}, and {_this_varve()} reads version "
+                f"{self.version}. Nothing was read or changed. `varve up` upgrades it."
+            )
 
     def _script(self, name: str) -> bytes:
         return self.folder.joinpath(name).read_bytes()

@@ -38,6 +38,12 @@ DEAD = """
     left join varve.living l using (dataset, partition, batch_id)
     where b.state in ('building', 'staged') and l.batch_id is null order by b.dataset, b.partition
 """
+DEAD_BUILDS = """
+    select b.dataset, b.batch_id, b.run_id, b.code_version, b.environment, array_agg(b.partition order by b.partition)
+    from varve.batch b left join varve.living l using (dataset, partition, batch_id)
+    where b.state in ('building', 'staged') and l.batch_id is null
+    group by b.dataset, b.batch_id, b.run_id, b.code_version, b.environment order by b.batch_id
+"""
 # The same statement notes the change for the planner: a trigger would run for every row of every publish.
 _FAILED = """
     with failed as (
@@ -130,6 +136,15 @@ WITHDRAW = """
     insert into varve.withdrawn (dataset, partition) select dataset, partition from gone on conflict do nothing
 """
 FAIL = _FAILED.format(which="b.dataset = %s and b.batch_id = %s")
+NOTE_BROKEN = "update varve.batch set broken = %s where dataset = %s and batch_id = %s and state = 'failed'"
+FORGET_OTHERS = """
+    with forgotten as (
+        delete from varve.batch b
+        where b.dataset = %s and b.batch_id = %s and not b.partition = any(%s) and b.state in ('building', 'staged')
+        returning b.dataset, b.partition
+    )
+    insert into varve.change (dataset, partition) select dataset, partition from forgotten
+"""
 # Each batch is looked up by its key and not joined, for the same reason as in RETIRE.
 CURRENT = """
     select c.partition, c.batch_id, b.location, b.rows, b.bytes, b.run_id, b.published_at, b.inputs, b.content

@@ -31,6 +31,19 @@ _READ_BY = """
     select dataset, partition, batch_id, state from varve.batch
     where inputs @> jsonb_build_array(jsonb_build_array(%s::text, %s::text, %s::text)) order by 1, 2, 3
 """
+_READ_BY_THESE = """
+    select b.dataset, b.partition, b.batch_id, b.state
+    from unnest(%s::text[], %s::text[]) r(dataset, partition) join varve.batch b using (dataset, partition)
+    where b.inputs @> jsonb_build_array(jsonb_build_array(%s::text, %s::text, %s::text)) order by 1, 2, 3
+"""
+_NOW = """
+    select c.dataset, c.partition, c.batch_id
+    from unnest(%s::text[], %s::text[]) i(dataset, partition) join varve.current c using (dataset, partition)
+"""
+_INPUTS_NOW = """
+    select c.dataset, c.partition, b.inputs from unnest(%s::text[], %s::text[]) i(dataset, partition)
+    join varve.current c using (dataset, partition) join varve.batch b using (dataset, partition, batch_id)
+"""
 # The newest batch of each partition that still exists and that the same code made from the same inputs. The current
 # batch does not count: who runs its partition again wants it computed. Partitions that are marked dirty have none: a
 # mark says that the data is wrong, whatever it was made from.
@@ -90,6 +103,25 @@ class Traces:
     def read_by(self, dataset: str, partition: str, batch_id: BatchId) -> list[tuple[str, str, int, str]]:
         """(dataset, partition, batch, state) of every batch that was made from this one; reads the whole catalog."""
         return self.connection.execute(_READ_BY, (dataset, partition, str(batch_id))).fetchall()
+
+    def read_by_these(
+        self, dataset: str, partition: str, batch_id: BatchId, readers: Collection[tuple[str, str]]
+    ) -> list[tuple[str, str, int, str]]:
+        """The same among the batches of these (dataset, partition) only; costs what they are."""
+        names, paths = [name for name, _ in readers], [path for _, path in readers]
+        return self.connection.execute(_READ_BY_THESE, (names, paths, dataset, partition, str(batch_id))).fetchall()
+
+    def current(self, partitions: Collection[tuple[str, str]]) -> dict[tuple[str, str], BatchId]:
+        """The current batch of each of these (dataset, partition) that has one."""
+        names, paths = [name for name, _ in partitions], [path for _, path in partitions]
+        rows = self.connection.execute(_NOW, (names, paths))
+        return {(name, path): BatchId(batch_id) for name, path, batch_id in rows}
+
+    def inputs_of_current(self, partitions: Collection[tuple[str, str]]) -> dict[tuple[str, str], set[tuple[str, str]]]:
+        """From which (source, partition) the current batch of each of these was made."""
+        names, paths = [name for name, _ in partitions], [path for _, path in partitions]
+        rows = self.connection.execute(_INPUTS_NOW, (names, paths))
+        return {(name, path): {(source, read) for source, read, _ in inputs} for name, path, inputs in rows}
 
     def reusable_batches(self, build: Build, *, current_too: bool = False) -> ReusedBatches | None:
         """Earlier batches that the same code made from the build's inputs; None unless every partition has one.

@@ -20,7 +20,7 @@ import psycopg
 
 from varve.cdc.captured_table import refuse_other_declaration
 from varve.cdc.event import Counts, format_lsn
-from varve.cdc.resolve.event_frame import EVENT_DDL
+from varve.cdc.resolve.event_frame import EVENT_DDL, with_time
 from varve.cdc.resolve.resolve import resolve
 from varve.cdc.resolve.shape import WEIGHT, Resolution, TableShape, joined
 from varve.model.batch import Input
@@ -113,6 +113,8 @@ class Apply:
         if position.quarantine:
             events = events.unionByName(self.spark.read.schema(EVENT_DDL).parquet(position.quarantine))
             counts += Counts(masked=position.quarantined)
+        if self.captured.changed_at:
+            events = with_time(events, self.captured.changed_at)
         return resolve(base, events, shape_of(self.captured, position.table), counts)
 
     def _refuse_other_lsns(self, base: DataFrame, batches: Sequence[EventBatch]) -> None:
@@ -225,8 +227,9 @@ class Apply:
 def shape_of(captured: CapturedTable, table: SourceTable) -> TableShape:
     """The description of a captured table for the resolver."""
     key = tuple(captured.column(name) for name in table.key) if table.keyed else ()
+    of_time = [column for column in captured.dataset.schema.columns if column.name == captured.changed_at]
     return TableShape(
-        captured.dataset.name, captured.columns, key,
+        captured.dataset.name, (*captured.columns, *of_time), key,
         tuple((ours, theirs) for theirs, ours in captured.renames.items()),
         captured.ignore_null_updates, captured.history, captured.dataset.partitioning.names,
     )  # fmt: skip

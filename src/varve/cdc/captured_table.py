@@ -106,10 +106,12 @@ class SourceTable:
 
 
 class ChangeFormat(StrEnum):
-    """The format of change files."""
+    """The format of change files: wal2json of version 2 or 1, Debezium's envelopes, or plain events."""
 
     WAL2JSON = "wal2json"
+    WAL2JSON_V1 = "wal2json_v1"
     DEBEZIUM = "debezium"
+    EVENTS = "events"
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +139,8 @@ class CapturedTable:
         ignore_null_updates: whether an update that sends NULL leaves the value as it is.
         files: the change files from which changes come; None: changes come from the log of the source.
         verify: when Dagster compares the dataset with its source, as a cron schedule in UTC; None: when it is asked.
+        changed_at: a TIMESTAMP column of the dataset in which each row has the time of the commit that sent it last; of
+            a snapshot, the snapshot's. "": none.
     """
 
     dataset: Dataset
@@ -147,6 +151,7 @@ class CapturedTable:
     ignore_null_updates: bool = False
     files: ChangeFiles | None = None
     verify: str | None = None
+    changed_at: str = ""
 
     def __post_init__(self) -> None:
         if not self.dataset.partitioning.dimensions:
@@ -173,16 +178,28 @@ class CapturedTable:
                 f"Declare other names and say so in renames, {{'{odd[0]}': 'plain_name'}}: the source may keep its own."
             )
         declared = {column.name: column.type for column in self.dataset.schema.columns}
+        if self.changed_at:
+            self._check_changed_at(declared.get(self.changed_at))
         lacking = [column for column in VALIDITY if declared.get(column.name) != column.type]
         if self.history and lacking:
             wanted = ", ".join(f"{column.name} {column.type}" for column in lacking)
             raise VarveError(f"dataset {self.dataset}: its history needs the columns {wanted}; add VALIDITY to them.")
 
+    def _check_changed_at(self, kind: ColumnType | None) -> None:
+        where = f"dataset {self.dataset}: changed_at = {self.changed_at!r}"
+        if self.history:
+            raise VarveError(f"{where}: a history has it already, as valid_from. Take changed_at out.")
+        if kind is not ColumnType.TIMESTAMP:
+            found = "is no column of it" if kind is None else f"is {kind}"
+            raise VarveError(f"{where} {found}: declare the column as TIMESTAMP.")
+        if self.changed_at in self.renames.values():
+            raise VarveError(f"{where} is also a column of the source, by renames. Give one of them another name.")
+
     @property
     def columns(self) -> tuple[Column, ...]:
         """The columns of the dataset that come from the source."""
-        validity_columns = {column.name for column in VALIDITY} if self.history else set()
-        return tuple(column for column in self.dataset.schema.columns if column.name not in validity_columns)
+        ours = {column.name for column in VALIDITY} if self.history else {self.changed_at}
+        return tuple(column for column in self.dataset.schema.columns if column.name not in ours)
 
     @property
     def names(self) -> frozenset[str]:
@@ -204,6 +221,8 @@ class CapturedTable:
             "renames": dict(self.renames),
             "history": self.history,
             "ignore_null_updates": self.ignore_null_updates,
+            # Only where it is asked for: positions that were written before know nothing of it.
+            **({"changed_at": self.changed_at} if self.changed_at else {}),
         }
 
     def column(self, source: str) -> str:
@@ -232,7 +251,8 @@ class NeedsResnapshot(VarveError):
 
 def check_key(captured: CapturedTable, *, keyed: bool) -> None:
     """Raise SourceRefused where the declaration needs a key that identifies rows, and the table has none."""
-    option = "a history" if captured.history else "ignore_null_updates" if captured.ignore_null_updates else None
+    asked = {"a history": captured.history, "ignore_null_updates": captured.ignore_null_updates}
+    option = next((name for name, is_asked in (asked | {"changed_at": captured.changed_at}).items() if is_asked), None)
     if option and not keyed:
         raise SourceRefused(
             f"{captured.dataset} from {captured.source}: {option} follows rows by their key, and the table has none "

@@ -1,7 +1,6 @@
 """`ChangeEvent`: one change of one row, and its place in the order of changes (docs/decisions/0010-change-order.md).
 
-Not here: where events come from (protocol/pgoutput.py, protocol/wal2json.py, protocol/debezium.py) and how they are
-applied (varve/cdc).
+Not here: where events come from (varve/cdc/protocol) and how they are applied (varve/cdc).
 """
 
 from __future__ import annotations

@@ -22,6 +22,7 @@ from rich.console import Console
 
 from varve.cli.batches import keeping, warehouse
 from varve.cli.environments import commands as environment_commands
+from varve.cli.observe import commands as observe_commands
 from varve.cli.plan import planning
 from varve.cli.printing import open_console
 from varve.cli.rows import commands as row_commands
@@ -54,7 +55,7 @@ def choose_project(
         Path | None, typer.Option("--project", help="The project's folder; default: found from where you are, upward.")
     ] = None,
     deployment: Annotated[
-        str | None, typer.Option("--deployment", help="One of its [tool.varve.deployments]; default: its own choice.")
+        str | None, typer.Option("--deployment", help="One of its \\[tool.varve.deployments]; default: its own choice.")
     ] = None,
 ) -> None:
     """The options that every command has before its name."""
@@ -189,6 +190,25 @@ def check(
         raise typer.Exit(1)
 
 
+@app.command("import")
+def import_table(
+    table: Annotated[str, typer.Argument(help="A table of the metastore, as db.name.")],
+    *,
+    name: Annotated[str, typer.Option("--as", help="What the dataset is called; default: as the table.")] = "",
+    copies: Annotated[
+        bool, typer.Option("--copy", help="EXTERNAL, which copies its partitions; default: EXTERNAL VIEW.")
+    ] = False,
+    only_print: Annotated[bool, typer.Option("--print", help="Print the file, and write none.")] = False,
+) -> None:
+    """Write the EXTERNAL file of a table that exists: its columns, and its partitions by those that are there.
+
+    Example: [bold]varve import dumps.clicks[/]
+    """
+    from varve.cli.files import importing
+
+    importing.import_table(console, table, name=name, copies=copies, only_print=only_print)
+
+
 @app.command("fmt")
 def format_sql(
     paths: Annotated[list[Path] | None, typer.Argument(help="Files or folders; default: the project's assets.")] = None,
@@ -223,7 +243,7 @@ app.add_typer(keys, name="keys")
 @keys.command("list")
 def list_keys(*, as_json: Json = False) -> None:
     """Show every dynamic set with its keys."""
-    from varve.cli import keys as keys_command
+    from varve.cli.plan import keys as keys_command
 
     keys_command.show(console, as_json=as_json)
 
@@ -231,7 +251,7 @@ def list_keys(*, as_json: Json = False) -> None:
 @keys.command("add")
 def add_keys(name: Annotated[str, typer.Argument(metavar="SET")], key: list[str]) -> None:
     """Add keys to a set; what has the dimension sees them at the next tick."""
-    from varve.cli import keys as keys_command
+    from varve.cli.plan import keys as keys_command
 
     keys_command.add(console, name, key)
 
@@ -239,7 +259,7 @@ def add_keys(name: Annotated[str, typer.Argument(metavar="SET")], key: list[str]
 @keys.command("remove")
 def remove_keys(name: Annotated[str, typer.Argument(metavar="SET")], key: list[str]) -> None:
     """Take keys out of a set. Their data stays until it is retired."""
-    from varve.cli import keys as keys_command
+    from varve.cli.plan import keys as keys_command
 
     keys_command.remove(console, name, key)
 
@@ -247,7 +267,7 @@ def remove_keys(name: Annotated[str, typer.Argument(metavar="SET")], key: list[s
 @keys.command("follow")
 def follow_keys() -> None:
     """Add the windows that have come to pass, as the sensor `partition_sets` does: for use without the daemon."""
-    from varve.cli import keys as keys_command
+    from varve.cli.plan import keys as keys_command
 
     keys_command.follow(console)
 
@@ -343,12 +363,28 @@ def cdc_quarantine(dataset: Captured, *, as_json: Json = False) -> None:
 
 @app.command()
 def ui(
-    *, port: Annotated[int | None, typer.Option(help="Port on 127.0.0.1; default: VARVE_UI_PORT, else 3000.")] = None
+    *,
+    port: Annotated[int | None, typer.Option(help="Port on 127.0.0.1; default: VARVE_UI_PORT, else 3000.")] = None,
+    environment: Annotated[
+        str,
+        typer.Option(
+            "--env", help="Of this environment: what is launched there is computed in it, and no sensor is on."
+        ),
+    ] = "",
+    console_port: Annotated[
+        int | None, typer.Option(min=1, max=65_535, help="Port of the console; default: the one after --port.")
+    ] = None,
+    with_console: Annotated[
+        bool, typer.Option("--console/--no-console", help="Whether `varve console` is served beside it.")
+    ] = True,
 ) -> None:
-    """Serve the Dagster UI with its daemon until Ctrl-C. Backfills run while it is up, and sensors you switch on."""
+    """Serve the Dagster UI with its daemon, and the console, until Ctrl-C.
+
+    Backfills run while it is up, and sensors you switch on.
+    """
     from varve.cli import services
 
-    services.serve_ui(console, port)
+    services.serve_ui(console, port, environment, console_port=console_port, with_console=with_console)
 
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
@@ -359,8 +395,35 @@ def psql(context: typer.Context) -> None:
     services.psql(context.args)
 
 
+@app.command()
+def alerts(
+    *,
+    everything: Annotated[bool, typer.Option("--all", help="Those that are closed too, of the last 90 days.")] = False,
+    evaluate: Annotated[
+        bool, typer.Option("--evaluate", help="Look now, and send what is new: what the sensor `alerts` does.")
+    ] = False,
+    test: Annotated[
+        bool, typer.Option("--test", help="Send a trial message to every channel, and say what happened.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """List what is late, rejected, given up, broken, behind or full now, and which channels are told of it.
+
+    Channels are URLs of Apprise, by name, in the setting VARVE_ALERTS. With --test, exit code 1 where one of them took
+    nothing. A daemon that has ended cannot say so: let cron run `varve alerts --evaluate`.
+    """
+    from varve.cli.problems import alerts as alerts_command
+
+    if test:
+        if not alerts_command.test(console, as_json=as_json):
+            raise typer.Exit(1)
+        return
+    alerts_command.show(console, closed_too=everything, evaluate=evaluate, as_json=as_json)
+
+
 app.add_typer(keeping.app)
 app.add_typer(planning.app)
+app.add_typer(observe_commands.app)
 app.add_typer(row_commands.app)
 app.add_typer(environment_commands.promoting)
 

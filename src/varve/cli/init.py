@@ -1,7 +1,7 @@
 """`varve init NAME`: a project of one's own, written from the templates in `varve/scaffold/project`.
 
-A template's name ends in `.tmpl`; `dot-` at the beginning of a name stands for `.`. `{{name}}`, `{{version}}` and
-`{{start}}` are filled in.
+A template's name ends in `.tmpl`; `dot-` at the beginning of a name stands for `.`. `{{name}}`, `{{start}}`, and
+the requirements `{{varve}}` and `{{varve_local}}` are filled in.
 
 Not here: what the project does, which is in the templates.
 """
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from varve.model.errors import VarveError, counted, some
 from varve.project import declaration_in
+from varve.services.distribution import installed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -54,9 +55,11 @@ def write_project(folder: Path, *, today: dt.date | None = None) -> int:
     _check_name(folder.name)
     _check_place(folder)
     today = today or dt.datetime.now(dt.UTC).date()
+    source = installed()
     values = {
         "name": folder.name,
-        "version": metadata.version("varve"),
+        "varve": source.requirement(),
+        "varve_local": source.requirement("local"),
         "start": (today - dt.timedelta(days=today.weekday(), weeks=4)).isoformat(),
     }
     unfinished = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))

@@ -100,3 +100,10 @@ def size_text(size: int) -> str:
             return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
         amount /= 1_000
     return f"{amount:.1f} TB"
+
+
+def duration_text(seconds: float) -> str:
+    """Return a span of time as text for people: `42 s`, `12 min`, `3.5 h`."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7_200 else f"{seconds / 3_600:.1f} h"

@@ -19,13 +19,17 @@ from varve.catalog.code.deployments import Deployments
 from varve.cli.context import chosen_project, chosen_settings, chosen_sql_files
 from varve.cli.files.reloading import Reloader
 from varve.cli.printing import Table
+from varve.cli.problems.alerts import open_alert_values, show_open_alerts
 from varve.cli.problems.broken import broken_values, show_broken
 from varve.cli.problems.rejected import rejected_row_values, rejected_values, show_rejected, show_rejected_rows
 from varve.model.errors import ServiceUnavailable, VarveError
+from varve.services.distribution import install_command
+from varve.services.folders import environment_home
 from varve.services.ports import refuse_taken_port
 from varve.services.postgres import connect, warehouse_url
 from varve.services.postgres_server import CATALOG_DATABASE, DAGSTER_DATABASE, PostgresServer, binaries
 from varve.services.secrets import without_password, without_secrets
+from varve.services.settings import LogFormat
 from varve.services.spark_server import SparkServer
 from varve.stores.warehouse.tables.roles import ensure_roles
 
@@ -110,6 +114,7 @@ def status() -> dict[str, Any]:
         "datasets": _datasets(settings) if postgres_up else [],
         "rejected": _rejected(settings) if postgres_up else [],
         "rejected_rows": _rejected_rows(settings) if postgres_up else [],
+        "alerts": _alerts(settings) if postgres_up else [],
         "broken": _broken(),
     }
 
@@ -144,15 +149,26 @@ def show_status(console: Console, status_values: dict[str, Any]) -> None:
             )  # fmt: skip
     show_rejected(console, status_values["rejected"])
     show_rejected_rows(console, status_values["rejected_rows"])
+    show_open_alerts(console, status_values["alerts"])
     show_broken(console, status_values["broken"])
     console.print(f"State lies under {status_values['home']}.", markup=False, highlight=False, soft_wrap=True)
 
 
-def serve_ui(console: Console, port: int | None) -> None:
-    """Run the web server and the daemon as children of this process, until one of them ends or Ctrl-C.
+def serve_ui(
+    console: Console,
+    port: int | None,
+    environment_name: str = "",
+    *,
+    console_port: int | None = None,
+    with_console: bool = True,
+) -> None:
+    """Run the web server, the daemon and our console as children of this process, until one of them ends or Ctrl-C.
 
-    Raises ServiceUnavailable where the UI is not installed, and where the port is taken.
+    The console listens on `console_port`, by default the port after the one of the UI; `with_console`: whether it is
+    started. With the name of an environment its runs compute there, and Dagster has a home of its own for them. Raises
+    ServiceUnavailable where the UI is not installed, and where the port is taken; VarveError without that environment.
     """
+    from varve.cli.environments.work import opened
     from varve.dagster.instance import dagster_home
 
     settings = chosen_settings()
@@ -160,24 +176,46 @@ def serve_ui(console: Console, port: int | None) -> None:
     if not (programs / "dagster-webserver").is_file():
         raise ServiceUnavailable(
             f"the Dagster UI is not installed: there is no dagster-webserver in {programs}. "
-            "Install it: pip install 'varve[local]'"
+            f"Install it: {install_command('local')}"
         )
     chosen_port = port or settings.ui_port
-    refuse_taken_port(chosen_port, setting="VARVE_UI_PORT", remedy="Choose another: varve ui --port 3001.")
+    refuse_taken_port(chosen_port, setting="VARVE_UI_PORT", remedy="Choose another: varve ui --port 3010.")
+    # The console shows production, which is not what an environment is for.
+    has_console = with_console and not environment_name
+    pages_port = _port_of_console(chosen_port, console_port) if has_console else None
     up(console)
-    environment = {**os.environ, "DAGSTER_HOME": str(dagster_home(settings))}
+    if environment_name:
+        with opened(environment_name):
+            home = environment_home(settings, environment_name)
+        environment = {**os.environ, "DAGSTER_HOME": str(home), "VARVE_ENVIRONMENT": environment_name}
+    else:
+        environment = {**os.environ, "DAGSTER_HOME": str(dagster_home(settings))}
     workspace = str(settings.project / "workspace.yaml")
-    web = [str(programs / "dagster-webserver"), "-h", "127.0.0.1", "-p", str(chosen_port), "-w", workspace]
-    daemon = [str(programs / "dagster-daemon"), "run", "-w", workspace]
+    log_format = ["--log-format", "json"] if settings.log_format is LogFormat.JSON else []
+    web = [str(programs / "dagster-webserver"), "-h", "127.0.0.1", "-p", str(chosen_port), "-w", workspace, *log_format]
+    daemon = [str(programs / "dagster-daemon"), "run", "-w", workspace, *log_format]
     # The children must not outlive this process. So SIGTERM of a supervisor ends it as Ctrl-C does, and so does SIGINT
     # even where a shell has started this process in the background with SIGINT ignored.
     for ending_signal in (signal.SIGINT, signal.SIGTERM):
         signal.signal(ending_signal, signal.default_int_handler)
-    children = [subprocess.Popen(command, env=environment) for command in (web, daemon)]
-    console.print(f"The Dagster UI is at [link]http://127.0.0.1:{chosen_port}[/link]; Ctrl-C ends it.", highlight=False)
+    pages = []
+    if pages_port is not None:
+        # The pages of assets lead there, unless a setting names another console.
+        environment["VARVE_CONSOLE_URL"] = settings.console_url or f"http://127.0.0.1:{pages_port}"
+        pages.append(
+            [sys.executable, "-c", "from varve.cli.app import main; main()", "console", "--port", str(pages_port)]
+        )
+    children = [subprocess.Popen(command, env=environment) for command in (web, daemon, *pages)]
+    of_what = f" of environment {environment_name}" if environment_name else ""
+    console.print(
+        f"The Dagster UI{of_what} is at [link]http://127.0.0.1:{chosen_port}[/link]; Ctrl-C ends it.", highlight=False
+    )
+    if pages_port is not None:
+        console.print(f"The console beside it is at http://127.0.0.1:{pages_port}, by the link below.", highlight=False)
     reloader = Reloader(_folders_of_definitions(), chosen_port)
     try:
-        while all(child.poll() is None for child in children):
+        # The UI goes on where the console has ended: it has said why.
+        while all(child.poll() is None for child in children[:2]):
             try:
                 children[0].wait(1)
             except subprocess.TimeoutExpired:
@@ -186,10 +224,26 @@ def serve_ui(console: Console, port: int | None) -> None:
     except KeyboardInterrupt:
         console.print("Stopping the UI; PostgreSQL and Spark stay up (varve down stops them).")
     finally:
-        for child in children:
-            child.send_signal(signal.SIGINT)
-        for child in children:
+        _end(children)
+
+
+def _end(children: Sequence[subprocess.Popen[bytes]]) -> None:
+    for child in children:
+        child.send_signal(signal.SIGINT)
+    for child in children:
+        try:
             child.wait(30)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+
+
+def _port_of_console(ui_port: int, console_port: int | None) -> int:
+    """The port for the console beside the UI. Raises ServiceUnavailable where it is taken."""
+    port = console_port or ui_port + 1
+    remedy = "Choose another: varve ui --console-port 3011; or leave the console out: --no-console."
+    refuse_taken_port(port, setting="--console-port", remedy=remedy)
+    return port
 
 
 def _folders_of_definitions() -> list[Path]:
@@ -258,6 +312,11 @@ def _rejected(settings: Settings) -> list[dict[str, Any]]:
 def _rejected_rows(settings: Settings) -> list[dict[str, Any]]:
     with connect(settings) as connection:
         return rejected_row_values(connection)
+
+
+def _alerts(settings: Settings) -> list[dict[str, Any]]:
+    with connect(settings) as connection:
+        return open_alert_values(connection)
 
 
 def _broken() -> list[dict[str, Any]]:

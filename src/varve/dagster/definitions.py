@@ -7,13 +7,16 @@ is touched. All else happens when a run, a sensor or a command needs it.
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import dagster as dg
 
 from varve.dagster.assets.broken import broken_check, broken_spec, log_broken
 from varve.dagster.assets.captured import automation
 from varve.dagster.assets.datasets import DatasetAsset, graph_of, io_manager_key, with_rejected
+from varve.dagster.automation.alerting import alert_sensor
 from varve.dagster.automation.arrival_checks import arrival_check
+from varve.dagster.automation.freshness_checks import freshness_check
 from varve.dagster.automation.report import report_asset, report_schedule
 from varve.dagster.automation.retiring import retirement_job, retirement_sensor
 from varve.dagster.automation.sensors import arrival_sensor, downstream_sensor
@@ -22,7 +25,7 @@ from varve.dagster.partitions.sets_sensor import has_sets, partition_sets_sensor
 from varve.dagster.runs.builds import builds_resource
 from varve.dagster.runs.io_manager import store_io_manager
 from varve.dagster.runs.landing import LandingResource
-from varve.dagster.runs.processes import fork_runs
+from varve.dagster.runs.processes import fork_runs, write_logs
 from varve.dagster.runs.spark import SparkResource
 from varve.project import Project
 
@@ -82,14 +85,28 @@ def build_defs(
     declared = tuple(with_rejected(datasets))
     graph = graph_of(declared)
     loaded = LoadedProject(project, declared, graph)
+    resources = {
+        "spark": SparkResource.of(project),
+        "builds": builds_resource(graph, project),
+        "landing": LandingResource(),
+        **{io_manager_key(dataset.store): store_io_manager() for dataset in graph.datasets.values()},
+        **(resource_overrides or {}),
+    }
+    computing = dg.Definitions.merge(
+        asset_definitions(loaded, in_process=in_process), dg.Definitions(resources=resources)
+    )
+    if project.sensor_settings.environment:
+        # In an environment only what a person asks for is computed; what arrives, arrives in production.
+        return computing
     captures = [automation(table, project) for table in loaded.captured]
     return dg.Definitions.merge(
-        asset_definitions(loaded, in_process=in_process),
+        computing,
         dg.Definitions(
             jobs=[retirement_job(graph, project), *[capture.job for capture in captures]],
             sensors=[
                 *_sensors(graph, project, on=sensors_on),
                 retirement_sensor(graph, project),
+                alert_sensor(graph, loaded.captured, project, on=sensors_on),
                 *[capture.sensor for capture in captures],
             ],
             schedules=[
@@ -97,13 +114,6 @@ def build_defs(
                 *[schedule for capture in captures for schedule in capture.schedules],
                 *schedules,
             ],
-            resources={
-                "spark": SparkResource.of(project),
-                "builds": builds_resource(graph, project),
-                "landing": LandingResource(),
-                **{io_manager_key(dataset.store): store_io_manager() for dataset in graph.datasets.values()},
-                **(resource_overrides or {}),
-            },
         ),
     )
 
@@ -114,12 +124,14 @@ def asset_definitions(loaded: LoadedProject, *, in_process: bool = True) -> dg.D
     What is broken is an asset that cannot be run, with a check that fails. `in_process`: see `definitions`.
     """
     fork_runs()
+    write_logs(loaded.project)
     graph, project = loaded.graph, loaded.project
     log_broken(graph.broken)
+    console = project.sensor_settings.console_url
     names = {*graph.datasets, *(broken.name for broken in graph.broken)}
     return dg.Definitions(
         assets=[
-            *[declared_asset.asset for declared_asset in loaded.datasets if isinstance(declared_asset, DatasetAsset)],
+            *[_linked(each, console) for each in loaded.datasets if isinstance(each, DatasetAsset)],
             *[broken_spec(broken, names) for broken in graph.broken],
             report_asset(graph, project),
         ],
@@ -129,15 +141,25 @@ def asset_definitions(loaded: LoadedProject, *, in_process: bool = True) -> dg.D
     )
 
 
+def _linked(declared: DatasetAsset, console: str | None) -> dg.AssetsDefinition | dg.AssetSpec:
+    """The asset of a dataset, with a link to its page in the console where that has an address."""
+    if console is None or isinstance(declared.asset, dg.AssetSpec):
+        return declared.asset
+    link = dg.MetadataValue.url(f"{console.rstrip('/')}/dataset/{quote(declared.dataset.name)}")
+    return declared.asset.map_asset_specs(lambda spec: spec.merge_attributes(metadata={"varve/console": link}))
+
+
 def _capture_checks(loaded: LoadedProject) -> list[dg.AssetChecksDefinition]:
     return [check for table in loaded.captured for check in automation(table, loaded.project).checks]
 
 
 def data_checks(loaded: LoadedProject) -> list[dg.AssetChecksDefinition]:
-    """The checks that the report makes every ten minutes: is everything taken that arrived, can each file be used?"""
+    """The checks that the report makes every ten minutes: is all taken that arrived, is it fresh, can files be used?"""
+    fresh = [dataset for dataset in loaded.graph.in_order() if dataset.policy.fresh_within is not None]
     arriving = [dataset for dataset in loaded.graph.in_order() if dataset.arrives]
     return [
         *[arrival_check(dataset, loaded.project) for dataset in arriving],
+        *[freshness_check(dataset, loaded.graph, loaded.project) for dataset in fresh],
         *[broken_check(broken) for broken in loaded.graph.broken],
     ]
 

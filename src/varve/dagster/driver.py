@@ -154,5 +154,8 @@ def failure_reason(result: dg.ExecuteInProcessResult) -> str:
         if event.step_failure_data.user_failure_data and event.step_failure_data.user_failure_data.description:
             return str(event.step_failure_data.user_failure_data.description)
         if error:
-            return error.to_string().strip().splitlines()[0]
+            # Dagster's own error says only which step failed; what it was caused by says why.
+            while error.cause is not None:
+                error = error.cause
+            return error.message.strip()
     return "see its log in the Dagster UI."

@@ -19,6 +19,7 @@ import dagster as dg
 import pendulum
 
 from varve.catalog.catalog import Catalog
+from varve.catalog.code.deployments import Deployments
 from varve.catalog.code.generations import Generations
 from varve.catalog.environments.environments import Environments
 from varve.catalog.environments.facts import EnvironmentFacts, codes_of
@@ -121,7 +122,8 @@ class OpenEnvironment:
         settings = self.project.settings
         facts = EnvironmentFacts(self.connection, self.name, self.graph, living(self.connection, self.name))
         planner = Planner(self.graph, limits_of(settings))
-        plan = planner.tick(facts, None, now=now, members=members, codes=codes_of(self.graph))
+        codes = codes_of(self.graph, Deployments(self.connection).first_seen(self.graph))
+        plan = planner.tick(facts, None, now=now, members=members, codes=codes)
         chosen = needed(self.graph, wanted, plan.judgements, facts.existing_partitions, members)
         runs = [part for run in plan.runs for part in _within(run, chosen.get(run.dataset.name, frozenset()))]
         due = {}
@@ -243,7 +245,7 @@ class OpenEnvironment:
     def _take(self, run: Run, judgements: Mapping[str, Judgement]) -> set[str]:
         """Point the overlay at batches that the same code made from the same inputs; returns their partitions."""
         dataset, settings = run.dataset, self.project.settings
-        if dataset.policy.refresh_last:
+        if dataset.recomputes:
             return set()
         inputs = {key.path: reads for key in run.partitions if (reads := judgements[key.path].inputs)}
         version = self.graph.code_versions[dataset.name]

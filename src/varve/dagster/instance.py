@@ -28,6 +28,12 @@ def open_instance(settings: Settings) -> dg.DagsterInstance:
     return dg.DagsterInstance.get()
 
 
+def sensor_daemon_seen(instance: dg.DagsterInstance) -> float:
+    """Return when Dagster's sensor daemon last gave a sign of life, in seconds since 1970; 0.0: it never did."""
+    heartbeat = instance.get_daemon_heartbeats().get("SENSOR")
+    return 0.0 if heartbeat is None else heartbeat.timestamp
+
+
 def forget_materialisations(settings: Settings, name: str) -> None:
     """Let Dagster show nothing of a dataset as materialised, should it be declared again; its runs stay.
 

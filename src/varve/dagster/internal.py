@@ -20,10 +20,13 @@ from dagster import (
     PartitionKeyRange,
     TimeWindowPartitionsDefinition,
 )
+from dagster import logger as logger_definition
 from dagster._core.definitions.partitions.context import partition_loading_context
 from dagster._core.events import DagsterEvent, DagsterEventType
+from dagster._core.execution import context_creation_job, host_mode
 from dagster._core.launcher.base import CheckRunHealthResult, WorkerStatus
 from dagster._core.storage.event_log.schema import SqlEventLogStorageTable
+from dagster._loggers import default_system_loggers
 from dagster_postgres import DagsterPostgresStorage
 from dagster_postgres.event_log import PostgresEventLogStorage
 
@@ -37,7 +40,15 @@ from varve.services.postgres import dagster_storage_url
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from dagster import AssetCheckEvaluation, AssetExecutionContext, DagsterInstance, DagsterRun, PartitionsDefinition
+    from dagster import (
+        AssetCheckEvaluation,
+        AssetExecutionContext,
+        DagsterInstance,
+        DagsterRun,
+        InitLoggerContext,
+        LoggerDefinition,
+        PartitionsDefinition,
+    )
     from dagster._core.events.log import EventLogEntry
     from dagster._core.execution.context.system import StepExecutionContext
     from dagster._core.launcher.base import LaunchRunContext
@@ -208,6 +219,28 @@ def heartbeats_of(instance: DagsterInstance) -> Heartbeats | None:
     """Return the heartbeats of the runs of this process; None where the instance has another storage than ours."""
     storage = instance.event_log_storage
     return storage.heartbeats if isinstance(storage, VarveEventLog) else None
+
+
+def format_run_logs(formatter: logging.Formatter | None) -> None:
+    """Let the runs of this process write the log that they show on stderr with this formatter; None: as Dagster does.
+
+    Dagster has a setting for each job's loggers and none for those of all runs, whoever has launched them.
+    """
+
+    @logger_definition
+    def formatted_logger(context: InitLoggerContext) -> logging.Logger:
+        run_logger = logging.getLoggerClass()(context.logger_config["name"])
+        run_logger.setLevel(str(context.logger_config["log_level"]).upper())
+        handler = logging.StreamHandler()
+        handler.setFormatter(formatter)
+        run_logger.addHandler(handler)
+        return run_logger
+
+    def loggers_of_runs(instance: DagsterInstance | None) -> list[tuple[LoggerDefinition, Mapping[str, object]]]:
+        return [(formatted_logger, config) for _, config in default_system_loggers(instance)]
+
+    for module in (context_creation_job, host_mode):
+        module.default_system_loggers = default_system_loggers if formatter is None else loggers_of_runs  # type: ignore[attr-defined]
 
 
 def step_of(context: AssetExecutionContext | InputContext | OutputContext) -> StepExecutionContext:

@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from varve.model.errors import VarveError
+from varve.model.external import OF_FILES, VIEW
 from varve.model.landing.options import LandingOptions
 from varve.model.landing.pattern import FilePattern
 from varve.model.landing.rejection import REJECTED_ROWS, RejectInto
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*\.[a-z][a-z0-9_]*")
 
+# What Dagster takes as an owner: with another the whole project fails to load.
+_OWNER = re.compile(r"team:.+|[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+\.[A-Za-z]{2,7}", re.DOTALL)
 
 # Where installed packages name the stores that they add (varve/stores/open.py).
 STORE_ENTRY_POINTS = "varve.stores"
@@ -43,6 +46,16 @@ class StoreKind(StrEnum):
     WAREHOUSE = "warehouse"
 
 
+def owner_problem(owner: str) -> str | None:
+    """Say why this can be no owner; None if it can."""
+    if _OWNER.fullmatch(owner):
+        return None
+    return (
+        f"{owner!r} is no owner that Dagster takes: write an e-mail address (its last part has two to seven letters), "
+        "or a team, such as 'team:shops'."
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Dataset:
     """A named, partitioned table; one Dagster asset.
@@ -52,7 +65,8 @@ class Dataset:
         partitioning: its dimensions, which are also its partition columns. Where others produce the partitions (see
             `arrives`), the window that is still open is a partition too, whatever was declared.
         schema: its data columns, without the partition columns.
-        store: where its batches lie: one of `StoreKind`, or the name of a store that an installed package adds.
+        store: where its batches lie: one of `StoreKind`, or the name of a store that an installed package adds. Of an
+            external table that is read in place it is that of such views, whatever was declared.
         comment: what one row means, shown to readers.
         landing: whether its partitions come from files in the landing folder. `LandingOptions` say how to read the
             files; True means CSV with the default of every option.
@@ -92,6 +106,8 @@ class Dataset:
         if self.arrives:
             # Others may send data for the window that is still open.
             object.__setattr__(self, "partitioning", self.partitioning.reaching(1))
+        if self.is_view:
+            object.__setattr__(self, "store", VIEW)
         try:
             self.partitioning.check()
             self.policy.check(has_time=self.partitioning.time is not None)
@@ -114,6 +130,19 @@ class Dataset:
                 f"dataset {self.name}: sort or bounds name {', '.join(sorted(unknown))}, no data column of it."
             )
         self._check_reject_into()
+        if self.external is not None and self.external.in_place and self.external.kind not in OF_FILES:
+            raise VarveError(
+                f"dataset {self.name}: a view is of files of others, of a table of the metastore or a folder of "
+                "parquet; name one of these as `external`, or leave `in_place` out."
+            )
+        if self.arrives and (self.policy.schedule is not None or not self.policy.catchup):
+            raise VarveError(
+                f"dataset {self.name}: a schedule and catchup are about what is computed, and its partitions arrive "
+                "from others: they are taken when they come. Leave them out of its policy, and give them to what reads "
+                "it."
+            )
+        for problem in filter(None, map(owner_problem, self.owners)):
+            raise VarveError(f"dataset {self.name}: {problem}")
         names = [expectation.name for expectation in self.expectations]
         if doubled := sorted({name for name in names if names.count(name) > 1}):
             raise VarveError(f"dataset {self.name}: two expectations are called {', '.join(doubled)}.")
@@ -198,6 +227,20 @@ class Dataset:
     def arrives(self) -> bool:
         """Whether its partitions come from landing files or an external table; such a dataset reads no other."""
         return bool(self.landing) or self.external is not None
+
+    @property
+    def is_view(self) -> bool:
+        """Whether its batches are files of others, who may change them at any time.
+
+        A build of it gets a listing of files in the place of rows. What reads a batch of it asks the store again, right
+        before it is published (`Store.refuse_missing`).
+        """
+        return self.external is not None and self.external.in_place
+
+    @property
+    def recomputes(self) -> bool:
+        """Whether partitions are computed again in the course of time, though nothing that they read has changed."""
+        return bool(self.policy.refresh_last) or (self.policy.schedule is not None and self.partitioning.time is None)
 
     @property
     def landing_options(self) -> LandingOptions:

@@ -9,11 +9,19 @@ import difflib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 
 class VarveError(Exception):
-    """An error that the user can mend. The message is complete: nobody needs the traceback to understand it."""
+    """An error that the user can mend. The message is complete: nobody needs the traceback to understand it.
+
+    Attributes:
+        partitions: of a build, the paths of those that are to blame; empty where that is not known, or they all are.
+    """
+
+    def __init__(self, message: str = "", *, partitions: Iterable[str] = ()) -> None:
+        super().__init__(message)
+        self.partitions = frozenset(partitions)
 
 
 class UnknownPartition(VarveError):
@@ -57,7 +65,17 @@ class VerifyFailed(VarveError):
 
 
 class ExpectationFailed(VarveError):
-    """A staged batch does not meet an expectation of its dataset."""
+    """A staged batch does not meet an expectation of its dataset.
+
+    Attributes:
+        broken: by name of the expectation, what is wrong.
+    """
+
+    def __init__(
+        self, message: str, broken: Mapping[str, str] | None = None, *, partitions: Iterable[str] = ()
+    ) -> None:
+        self.broken = dict(broken or {})
+        super().__init__(message, partitions=partitions)
 
 
 class PublishTimeout(VarveError):
@@ -66,6 +84,10 @@ class PublishTimeout(VarveError):
 
 class ServiceUnavailable(VarveError):
     """PostgreSQL, Spark or Java cannot be reached or started."""
+
+
+class UnfitCatalog(VarveError):
+    """The tables of the catalog are not there, or are those of a version that this Varve does not read."""
 
 
 NOTHING_LOST = "Nothing was published; the current batch is unchanged."

@@ -11,8 +11,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, TypeAlias
 
 from varve.model.errors import VarveError
-from varve.model.lengths import length_text
 from varve.model.partitions.key import text_of
+from varve.model.partitions.lengths import length_text
 
 if TYPE_CHECKING:
     import datetime as dt

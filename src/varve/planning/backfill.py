@@ -123,5 +123,5 @@ def _named(dimension: Dimension, words: Mapping[str, str], members: Members | No
 def _ranged(dimension: TimeDimension, first: str | None, last: str | None, now: dt.datetime) -> KeySelection:
     start = dimension.first if first is None else dimension.start_of(dimension.parse(first))
     if last is None:
-        return TimeSpans.of([(start, dimension.known_until(now))])
-    return TimeSpans.of([(start, dimension.calendar.following(dimension.start_of(dimension.parse(last))))])
+        return TimeSpans.of(dimension.calendar.runs(start, dimension.known_until(now)))
+    return TimeSpans.of(dimension.calendar.runs(start, dimension.start_of(dimension.parse(last)) + 1))

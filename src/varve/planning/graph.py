@@ -53,6 +53,8 @@ class Graph:
         sources: for each dataset its declaration as it is written.
         broken: declared datasets that cannot be used as they are written. They are no part of the graph, but nothing
             may be retired or deleted because they are absent.
+        lineage: for each dataset whose body is a SELECT, its columns, and of which columns of datasets each is made.
+        expectations: for each dataset the conditions that its rows must meet before they are published, by name.
     """
 
     datasets: Mapping[str, Dataset]
@@ -60,6 +62,8 @@ class Graph:
     code_versions: Mapping[str, str]
     broken: tuple[BrokenDataset, ...] = ()
     sources: Mapping[str, str] = field(default_factory=dict)
+    lineage: Mapping[str, Mapping[str, tuple[tuple[str, str], ...]]] = field(default_factory=dict)
+    expectations: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name, reads in self.reads.items():

@@ -70,6 +70,32 @@ def reconcile(
     )
 
 
+def judged_anew(
+    graph: Graph,
+    facts: Facts,
+    dataset: Dataset,
+    path: str,
+    judgements: Mapping[str, Mapping[str, Judgement]],
+    *,
+    now: dt.datetime,
+    members: Members | None = None,
+    codes: Mapping[str, CodeState] | None = None,
+) -> Judgement | None:
+    """One partition as it is at `now`, by the judgements of what it reads; None where nothing is to be said of it.
+
+    A planner keeps no judgement of what is settled; this has its reason, and costs the facts of a few partitions.
+    """
+    of_upstreams = {name: dict(judgements.get(name, {})) for name in [u.name for u in graph.upstreams(dataset)]}
+    memory = Memory({**{name: {} for name in graph.datasets}, **of_upstreams, dataset.name: {}})
+    tick = Tick(
+        graph=graph, limits=Limits(), readers={name: [] for name in graph.datasets}, memory=memory,
+        facts=in_bulk(facts), changed={dataset.name: [path]}, now=now, members=members, keep_settled=True,
+        codes=codes or {},
+    )  # fmt: skip
+    tick.judge_dataset(dataset)
+    return memory.judgements[dataset.name].get(path)
+
+
 class Planner:
     """Reconciles tick by tick: the cost of a tick depends on what has changed since the tick before."""
 

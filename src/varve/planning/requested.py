@@ -52,9 +52,14 @@ def asked_partitions(dataset: Dataset, tags: Mapping[str, str]) -> list[Partitio
     if first is None or last is None:
         return []
     corners = [dataset.partitioning.from_dagster(text) for text in (first, last)]
-    if any(isinstance(dimension, DynamicDimension) for dimension in dataset.partitioning.dimensions):
+    if has_set(dataset):
         return sorted(set(corners))
     return list(PartitionBox.between(dataset.partitioning, *corners).partitions())
+
+
+def has_set(dataset: Dataset) -> bool:
+    """Whether a dimension of the dataset is a dynamic set."""
+    return any(isinstance(dimension, DynamicDimension) for dimension in dataset.partitioning.dimensions)
 
 
 def reuse_allowed(tags: Mapping[str, str]) -> bool:

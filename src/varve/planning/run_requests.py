@@ -135,8 +135,9 @@ def _blocks(
 ) -> Iterator[tuple[PartitionKey, ...]]:
     """Blocks that Dagster can express as a range: neighbours in one dimension with the same neighbours in the other.
 
-    The time dimension comes first where there is one. Keys of a dynamic set have no neighbours, as they are ordered by
-    when they were added. With `cut`, the keys of one window may be in several blocks, and no block exceeds the limit.
+    The time dimension comes first where there is one. Keys of a dynamic set are ordered by when they were added, which
+    only Dagster knows: where they are its only dimension, all are one block, which is cut when it is requested; else
+    none has a neighbour. With `cut`, the keys of one window may be in several blocks, and no block exceeds the limit.
     """
     listed_keys = list(keys)
     if not partitioning.dimensions:
@@ -144,7 +145,7 @@ def _blocks(
         return
     first = partitioning.time or partitioning.dimensions[0]
     folds = sorted(partitioning.folds.values(), key=lambda fold: first not in fold)
-    lead, *others = [_places(fold, listed_keys) for fold in folds]
+    lead, *others = [_places(fold, listed_keys, alone=len(folds) == 1) for fold in folds]
     rows: dict[int, list[tuple[int, PartitionKey]]] = {}
     for key in listed_keys:
         rows.setdefault(lead[key], []).append((others[0][key] if others else 0, key))
@@ -173,7 +174,7 @@ def _slices(
             yield place, (members[0][0], members[-1][0]), tuple(key for _, key in members)
 
 
-def _places(fold: Fold, keys: Sequence[PartitionKey]) -> dict[PartitionKey, int]:
+def _places(fold: Fold, keys: Sequence[PartitionKey], *, alone: bool) -> dict[PartitionKey, int]:
     """The position of each key in one of Dagster's dimensions; neighbours differ by one, other keys by more."""
     values = {key: tuple([dimension.value_in(key) for dimension in fold]) for key in keys}
     (first, *_) = fold
@@ -181,11 +182,11 @@ def _places(fold: Fold, keys: Sequence[PartitionKey]) -> dict[PartitionKey, int]
         starts = {value: first.start_of(value[0]) for value in set(values.values())}
         place, before, windows = 0, None, {}
         for value, start in sorted(starts.items(), key=lambda pair: pair[1]):
-            place += 1 if before is not None and first.calendar.following(before) == start else 2
+            place += 1 if before is not None and first.calendar.next_start(before) == start else 2
             windows[value], before = place, start
         return {key: windows[value] for key, value in values.items()}
     if is_dynamic(fold):
-        ranks = {value: 2 * rank for rank, value in enumerate(sorted(set(values.values())))}
+        ranks = {value: rank if alone else 2 * rank for rank, value in enumerate(sorted(set(values.values())))}
         return {key: ranks[value] for key, value in values.items()}
     return {key: _rank(fold, value) for key, value in values.items()}
 

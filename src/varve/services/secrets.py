@@ -29,7 +29,12 @@ _ORACLE = re.compile(r"(?P<before>jdbc:oracle:\w+:[^/@\s]*/)(?P<value>[^@\s]+)(?
 _PATTERNS = (_USER_INFO, _ORACLE, _PARAMETER)
 # Shorter secrets would be found by chance in any text.
 _SHORTEST = 5
-_SECRET_VARIABLES = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "PGPASSWORD", "SPARK_CONNECT_AUTHENTICATE_TOKEN")
+_SECRET_VARIABLES = (
+    "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "OPENLINEAGE_API_KEY", "PGPASSWORD",
+    "SPARK_CONNECT_AUTHENTICATE_TOKEN",
+)  # fmt: skip
+# Shorter parts of a channel's URL are rather names, such as that of a host.
+_SHORTEST_PART = 8
 
 
 def without_secrets(url: str) -> str:
@@ -106,6 +111,8 @@ def _of_environment(environment: Mapping[str, str]) -> set[str]:
     for name, value in environment.items():
         if name in _SECRET_VARIABLES:
             secrets.add(value)
+        elif name == "VARVE_ALERTS":
+            secrets |= _of_channels(value)
         elif "://" in value or value.startswith("jdbc:"):
             secrets |= _of_url(value)
         elif name == "VARVE_SPARK_CONF":
@@ -138,3 +145,16 @@ def _of_json(text: str) -> set[str]:
         return set()
     plain = {str(value) for name, value in conf.items() if is_secret(name)}
     return plain.union(*(_of_url(str(value)) for value in conf.values()))
+
+
+def _of_channels(text: str) -> set[str]:
+    """The URLs of channels, and what they are made of: a service's token may stand anywhere in one."""
+    import json
+
+    try:
+        channels = json.loads(text)
+    except ValueError:
+        return set()
+    urls = [str(url) for url in channels.values()] if isinstance(channels, dict) else []
+    parts = {part for url in urls for part in re.split(r"[/:@?&=]+", url.partition("://")[2])}
+    return {*urls, *(part for part in parts if len(part) >= _SHORTEST_PART)}

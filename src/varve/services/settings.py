@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from pydantic import Field, ValidationError
+from pydantic import Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
 from varve.model.errors import VarveError
+from varve.planning.operations.quiet_hours import problem_of_quiet_hours
 from varve.services.addresses import problem_of_postgres, problem_of_remote, problem_of_root
 
 if TYPE_CHECKING:
@@ -40,6 +41,15 @@ class ContentHash(StrEnum):
     ALWAYS = "always"
     """All runs; one of many partitions reads its rows again, which takes about a quarter of the time of the write."""
     NEVER = "never"
+
+
+class LogFormat(StrEnum):
+    """How processes write their logs to stderr."""
+
+    TEXT = "text"
+    """Lines for people, in Dagster's layout."""
+    JSON = "json"
+    """A JSON object a line, which says of which run, dataset, partition and batch it is."""
 
 
 class _FromEnvironment(BaseSettings):
@@ -75,6 +85,14 @@ class SensorSettings(_FromEnvironment):
 
     # Less than the 5 seconds of one round of Dagster's daemon: an interval of 5 would miss every second round.
     sensor_interval_seconds: int = Field(2, ge=1, description="the sensors look again after so many seconds")
+    environment: str | None = Field(
+        None, description="runs compute in this environment and not in production; there are no sensors and schedules"
+    )
+    log_format: LogFormat = Field(LogFormat.TEXT, description="how logs are written to stderr: text or json")
+    console_url: str | None = Field(
+        None, description="address of the console, for links to it on the pages of assets; `varve ui` sets its own"
+    )
+    alerts_seconds: int = Field(30, ge=1, description="the sensor `alerts` looks again after so many seconds")
 
 
 class Settings(SensorSettings):
@@ -124,6 +142,12 @@ class Settings(SensorSettings):
     lease_seconds: float = Field(30.0, ge=1, description="a run that gives no sign of life for so long counts as dead")
     ui_port: int = Field(3000, description="port of the Dagster UI on 127.0.0.1")
     ui_url: str | None = Field(None, description="address of the Dagster UI, for links to runs")
+    alerts: dict[str, SecretStr] = Field(
+        {}, repr=False, description="who is told of alerts: channels by name, as Apprise writes them, as JSON"
+    )
+    alerts_quiet: str | None = Field(None, description="when nobody is told: 22:00-07:00 Europe/Zurich")
+    alerts_lag_minutes: float = Field(15.0, gt=0, description="a capture, a Hive table or the daemon may lag so long")
+    alerts_disk_percent: float = Field(90.0, gt=0, le=100, description="a disk that is fuller is nearly full")
 
     def run_url(self, run_id: str) -> str | None:
         """The page of a run in the Dagster UI; None where its address is not set, or where Dagster had no such run."""
@@ -168,7 +192,7 @@ def _variable(*path: int | str) -> str:
 def _with_value(*path: int | str, value: object) -> str:
     """The environment variable of a field with its value, unless that may be a secret."""
     variable = _variable(*path)
-    return variable if path[0] in {*_CHECKS, "spark_conf"} else f"{variable}={value!r}"
+    return variable if path[0] in {*_CHECKS, "spark_conf", "alerts"} else f"{variable}={value!r}"
 
 
 # Settings that may hold a password are checked here, before the message of a driver repeats a part of them.
@@ -180,4 +204,5 @@ _CHECKS: dict[str, Callable[[str], str | None]] = {
     "lake_root": problem_of_root,
     "landing_root": problem_of_root,
     "hive_metastore_uri": problem_of_root,
+    "alerts_quiet": problem_of_quiet_hours,
 }

@@ -11,6 +11,9 @@ import logging
 import os
 import shlex
 import sys
+import warnings
+from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
 from varve.model.errors import ServiceUnavailable
@@ -22,7 +25,7 @@ from varve.services.spark_server import SparkServer, static_conf, utf8_locale
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from varve.services.settings import Settings
 
@@ -38,6 +41,9 @@ SESSION_CONF = {
     # Spark's own default, INT96, is deprecated, has no statistics, and is read as nanoseconds elsewhere.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # Otherwise Spark puts settings and environment variables in the place of `${...}`, in texts too: a partition's key
+    # that is ${env:HOME} would become that folder's name.
+    "spark.sql.variable.substitute": "false",
     # Plans are looked at before queries of many partitions run (varve/sql/spark/plans.py); of 25 columns on, Spark cuts
     # them short.
     "spark.sql.debug.maxToStringFields": "2000",
@@ -55,6 +61,31 @@ _SIGNS_OF_LOSS = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long a client goes on asking a server that does not answer.
+
+    Attributes:
+        tries: how often it asks again.
+        first, longest: the pauses before that, in milliseconds: the first one, doubled each time up to the longest.
+    """
+
+    tries: int
+    first: int
+    longest: int
+
+    @property
+    def seconds(self) -> float:
+        """All pauses together."""
+        return sum(min(self.first << number, self.longest) for number in range(self.tries)) / 1_000
+
+
+# What opening a session waits for the first answer of a deployed server.
+_ANSWER_SECONDS = 45
+# Nobody starts an embedded server again for a session that it had; a deployed one may be away for a moment.
+_EMBEDDED, _DEPLOYED = Patience(6, 100, 2_000), Patience(9, 200, 8_000)
+
+
 def open_session(settings: Settings, extra: dict[str, Any] | None = None) -> SparkSession:
     """A session in the mode that the settings ask for.
 
@@ -67,12 +98,27 @@ def open_session(settings: Settings, extra: dict[str, Any] | None = None) -> Spa
         conf["spark.remote"] = settings.spark_remote
     else:
         url, token = SparkServer(settings).ensure_up()
-        os.environ["SPARK_CONNECT_AUTHENTICATE_TOKEN"] = token
-        conf["spark.remote"] = url
+        # Not in the environment: PySpark would send it to every other server too, by TLS. To `localhost` it uses none.
+        conf["spark.remote"] = f"{url}/;token={token}"
     session = _reachable(lambda: _opened({**conf, **(extra or {})}, settings), settings)
-    if settings.embedded_spark:
-        _give_up_soon(session)
+    if settings.spark_master is None:
+        give_up_in_time(session, _EMBEDDED if settings.embedded_spark else _DEPLOYED)
     return session
+
+
+def checkpointed(frame: DataFrame) -> DataFrame:
+    """A frame over the rows of this one, computed once and kept by the server until it is collected.
+
+    PySpark's own `localCheckpoint` gives a frame of the session that was opened first in this thread, though another
+    server may have computed it: every query over it would fail there.
+    """
+    kept: Any = frame.localCheckpoint()
+    session: Any = frame.sparkSession
+    if kept.sparkSession is session:
+        return cast("DataFrame", kept)
+    # The plan removes its rows from the server when it is collected: it has to ask the same one.
+    kept._plan._spark_session = session
+    return cast("DataFrame", type(kept)(kept._plan, session))
 
 
 def is_server_lost(error: Exception) -> bool:
@@ -80,11 +126,16 @@ def is_server_lost(error: Exception) -> bool:
     return any(sign in str(error) for sign in _SIGNS_OF_LOSS)
 
 
-def _give_up_soon(session: SparkSession) -> None:
-    """Let a lost embedded server fail a run within seconds: PySpark would try for ten minutes, and none comes back."""
+def give_up_in_time(session: SparkSession, patience: Patience) -> None:
+    """Let a run fail whose server is lost: PySpark would try for ten minutes, while the run holds its partitions."""
     from pyspark.sql.connect.client.retries import DefaultPolicy
 
-    session.client.set_retry_policies([DefaultPolicy(max_retries=6, initial_backoff=100, max_backoff=2_000)])
+    session.client.set_retry_policies([
+        DefaultPolicy(
+            max_retries=patience.tries, initial_backoff=patience.first, max_backoff=patience.longest,
+            backoff_multiplier=2, jitter=0,
+        )
+    ])  # fmt: skip
 
 
 def _opened(conf: dict[str, Any], settings: Settings) -> SparkSession:
@@ -121,18 +172,36 @@ def _session(conf: dict[str, Any]) -> SparkSession:
     builder = SparkSession.builder
     for name, value in _settings(conf):
         builder = builder.config(name, value)
-    session = builder.getOrCreate()
     if (remote := conf.get("spark.remote")) is None:
-        return session
+        return builder.getOrCreate()
     from pyspark.sql.connect.client.core import DefaultChannelBuilder
     from pyspark.sql.connect.session import SparkSession as RemoteSession
 
-    # PySpark hands on the session that is there, though it may be of another project's server.
-    channel: Any = session.client._builder
-    if channel.endpoint == DefaultChannelBuilder(remote).endpoint:
-        return session
-    other: Any = RemoteSession.builder.config(map=dict(_settings(conf))).create()
-    return cast("SparkSession", other)
+    # PySpark hands on the session that was made last, though it may be of another project's server. Frames of two
+    # sessions cannot be joined: each server has one session here.
+    wanted, sessions = _server_of(DefaultChannelBuilder(remote)), _sessions(os.getpid())
+    session: Any = sessions.get(wanted)
+    if session is not None and not session.is_stopped:
+        RemoteSession.builder.config(map=dict(_settings(conf)))._apply_options(session)
+    else:
+        session = builder.getOrCreate()
+        if _server_of(session.client._builder) != wanted:
+            session = RemoteSession.builder.config(map=dict(_settings(conf))).create()
+        sessions[wanted] = session
+    # Some of what PySpark offers to Python datasets asks for the active session: that of who opened one last here.
+    RemoteSession._active_session.session = session
+    return cast("SparkSession", session)
+
+
+def _server_of(channel: Any) -> tuple[str, str | None]:
+    """The address and the token. A server that is started again at the same port has another token."""
+    return channel.endpoint, channel.token
+
+
+@cache
+def _sessions(_pid: int) -> dict[tuple[str, str | None], Any]:
+    """The sessions of this process, by the addresses and tokens of their servers. A forked process makes its own."""
+    return {}
 
 
 def _settings(conf: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -187,6 +256,32 @@ def _reachable(open_it: Callable[[], SparkSession], settings: Settings) -> Spark
 
 
 def _probe(remote: str) -> None:
+    """Ask the server for one setting. Raises OSError where it does not answer, or not as a server of Spark Connect."""
     import socket
 
+    from pyspark.errors import PySparkException
+    from pyspark.sql.connect.client.core import RpcDeadlines, SparkConnectClient
+
     socket.create_connection(remote_address(remote), timeout=10).close()
+    deadlines = RpcDeadlines(config=_ANSWER_SECONDS)
+    client = SparkConnectClient(remote, retry_policy={"max_retries": 2}, rpc_deadlines=deadlines)
+    try:
+        with warnings.catch_warnings():
+            # That it gives up is what is asked for here.
+            warnings.simplefilter("ignore")
+            client.get_configs("spark.sql.session.timeZone")
+    except PySparkException as error:
+        raise OSError(_problem_of(error)) from error
+    finally:
+        client.close()
+
+
+def _problem_of(error: BaseException) -> str:
+    """What is wrong with a connection, in the words of gRPC, which PySpark has as the cause of its own error."""
+    told: BaseException | None = error
+    while told is not None:
+        if callable(details := getattr(told, "details", None)) and details():
+            late = details() == "Deadline Exceeded"
+            return f"it did not answer within {_ANSWER_SECONDS} s" if late else str(details())
+        told = told.__cause__ or told.__context__
+    return str(error)

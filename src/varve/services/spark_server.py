@@ -19,6 +19,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from varve.services.settings import Settings
 
 START_SECONDS = 300
+# The process id of who starts the server, in its folder.
+_STARTER = "starter.pid"
 
 
 def static_conf(settings: Settings) -> dict[str, str]:
@@ -97,8 +100,7 @@ class SparkServer:
     def remote(self) -> tuple[str, str] | None:
         """The `sc://` URL and the token if the server lives and listens; starts no JVM and imports no PySpark.
 
-        The token is not part of the URL, because PySpark would then use TLS, which a loopback server does not. It
-        belongs into SPARK_CONNECT_AUTHENTICATE_TOKEN.
+        To `localhost` PySpark sends a token without TLS, which a loopback server does not have.
         """
         record = self._recorded()
         if record is None or not _alive(int(str(record["pid"]))):
@@ -126,6 +128,9 @@ class SparkServer:
                     setting="VARVE_SPARK_PORT",
                     remedy="Choose another, or leave the setting out to take any free port.",
                 )
+            self._wait_for_orphan()
+            if address := self.remote():
+                return address
             self._end_unreachable()
             self._start()
             if address := self.remote():
@@ -196,6 +201,16 @@ class SparkServer:
         self._end_unreachable()
         raise ServiceUnavailable(f"the Spark server did not start: {_last_line(errors)} See {self.folder / 'logs'}.")
 
+    def _wait_for_orphan(self) -> None:
+        """Wait while a starter whose parent was killed is at work: it holds PySpark's lock, and its server will do."""
+        try:
+            pid = int((self.folder / _STARTER).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return
+        deadline = time.monotonic() + START_SECONDS
+        while _runs(pid, __name__) and self.remote() is None and time.monotonic() < deadline:
+            time.sleep(0.2)
+
     def _plain_folder(self) -> Path:
         """A path to our folder without a space: Spark's start script does not quote the paths of its log and pid file.
 
@@ -232,12 +247,7 @@ class SparkServer:
 
     @staticmethod
     def _ours(pid: int) -> bool:
-        from psutil import Error, Process
-
-        try:
-            return any("SparkConnectServer" in word for word in Process(pid).cmdline())
-        except Error:
-            return False
+        return _runs(pid, "SparkConnectServer")
 
 
 def _quoted(option: str) -> str:
@@ -249,6 +259,16 @@ def _end_group(starter: subprocess.Popen[str]) -> None:
     """End the scripts and the JVM that the starter has begun: nobody would stop a server that came up later."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(starter.pid, signal.SIGKILL)
+
+
+def _runs(pid: int, program: str) -> bool:
+    """Whether the process lives and has the program in its command line."""
+    from psutil import Error, Process
+
+    try:
+        return any(program in word for word in Process(pid).cmdline())
+    except Error:
+        return False
 
 
 def _alive(pid: int) -> bool:
@@ -269,6 +289,7 @@ def _last_line(text: str) -> str:
 if __name__ == "__main__":
     from pyspark.sql.connect.local_server import ServerLauncher, reuse_or_start_local_connect_server
 
+    Path(_STARTER).write_text(str(os.getpid()), encoding="utf-8")
     # PySpark gives up after 120 s. On a busy machine, a JVM took longer to start.
     ServerLauncher._READY_TIMEOUT = START_SECONDS - 20
     reuse_or_start_local_connect_server("local[*]", json.load(sys.stdin))

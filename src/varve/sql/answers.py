@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from varve.model.errors import some
 from varve.sql.code.version import canonical
+from varve.sql.names.own_functions import queried_functions
 from varve.sql.syntax.body import span_of
 from varve.sql.types.outputs import Output
 
@@ -47,6 +48,7 @@ class Question:
         parts = [
             *(canonical(self.sql.source.text[span.start : span.end]) for span in self.sql.query_spans),
             repr(sorted(self.scopes.types.items())),
+            *(f"{function.name} {function.returns}" for function in queried_functions(self.sql)),
             *(
                 repr(
                     (

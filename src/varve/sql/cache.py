@@ -24,6 +24,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from varve.sql.code.foreign import foreign_text
+from varve.sql.names.own_functions import named_functions
+from varve.sql.syntax.timeseries import calendar_texts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -106,7 +108,7 @@ class Cache:
 
 
 def key_of(source: SourceFile, upstreams: Mapping[str, Dataset], entry: str, answer: object = None) -> str:
-    """Return the key of a file: a hash of its text, of what it sees of its upstreams, and of its foreign module.
+    """Return the key of a file: a hash of its text, of its calendars, its upstreams' columns, and its foreign module.
 
     `answer` is Spark's answer on its columns, where it was asked.
     """
@@ -115,7 +117,10 @@ def key_of(source: SourceFile, upstreams: Mapping[str, Dataset], entry: str, ans
         source.path,
         source.text,
         foreign_text(entry, source.root),
+        calendar_texts(source),
         repr(answer),
+        # Sorted by file: also where a function is declared, how, and how often, decides what is a problem.
+        *map(repr, named_functions(source)),
         *(_visible_schema(upstreams[name]) for name in sorted(upstreams)),
     ):
         hashed.update(f"{len(text)}:{text}".encode())

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from varve.model.dataset import Dataset
 from varve.model.errors import VarveError
+from varve.model.partitions.schedule import Schedule
 from varve.model.policy import OnUpstreamChange as PolicyOnChange
 from varve.model.policy import Policy
 from varve.model.schema import Column, ColumnType, Kind, Schema
@@ -134,6 +135,21 @@ def _policy(sql: SqlDataset) -> Policy:
         retention=retention,
         retain_batches=sql.retain_batches,
         retain_last=sql.retain_last,
+        schedule=_schedule(sql),
+        catchup=sql.catchup,
+        rebuild_within=sql.rebuild_within,
+        rebuild_within_of=tuple(name for name, _ in sql.rebuild_within_of),
+        fresh_within=sql.fresh_within,
         # A query that reads nothing but its scope can be computed as soon as its window is over.
-        by_itself=sql.body in {Body.SELECT, Body.PYTHON, Body.SPARK} and not reads_of(sql.queries),
+        by_itself=sql.schedule is None
+        and sql.body in {Body.SELECT, Body.PYTHON, Body.SPARK}
+        and not reads_of(sql.queries),
     )
+
+
+def _schedule(sql: SqlDataset) -> Schedule | None:
+    """Return the schedule of a file, in the time zone of its windows where it names no other."""
+    if sql.schedule is None:
+        return None
+    zones = [generator.timezone for generator in sql.generators if isinstance(generator, TimeSeries)]
+    return Schedule(sql.schedule.cron, sql.schedule.timezone or next(iter(zones), "UTC"))

@@ -13,6 +13,7 @@ from sqlglot import exp
 
 from varve.model.reads import Wait
 from varve.sql.code.version import code_version
+from varve.sql.names.own_functions import named_functions, queried_functions
 from varve.sql.partitions.comprehension import scopes_of
 from varve.sql.partitions.dependencies import PlannedDependency, QueryPlan
 from varve.sql.pushdown.relations import Scan
@@ -99,6 +100,14 @@ class SqlAsset:
     def lineage(self) -> dict[str, tuple[ColumnName, ...]]:
         """For each column of a SELECT, the columns of datasets that its values are computed from."""
         return {output.name: tuple(sorted(output.sources)) for output in self.compiled.outputs}
+
+    @property
+    def code_text(self) -> str:
+        """The file, and in comments behind it the project's functions that it calls: what a plan shows as a diff."""
+        if not named_functions(self.source):
+            return self.source.text
+        lines = [line for function in queried_functions(self.sql) for line in ("", *function.code.splitlines())]
+        return "\n".join([self.source.text.rstrip("\n"), *(f"-- {line}".rstrip() for line in lines), ""])
 
     @cached_property
     def sql(self) -> SqlDataset:

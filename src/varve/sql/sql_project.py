@@ -15,7 +15,10 @@ from typing import TYPE_CHECKING
 from varve.model.errors import nearest
 from varve.sql.answers import Answers, question_of, unanswered_problem, with_answered_types
 from varve.sql.cache import Cache, key_of
+from varve.sql.checks.functions import function_problems
 from varve.sql.checks.problems import plan_problems, query_problems
+from varve.sql.checks.sets import set_problems
+from varve.sql.code.functions import declared_functions
 from varve.sql.declaration import dataset_of
 from varve.sql.partitions.comprehension import scopes_of
 from varve.sql.partitions.dependencies import inference
@@ -63,8 +66,9 @@ def load_usable(
 
 def sources_of(folder: Path) -> list[SourceFile]:
     """Return the SQL files of a folder, sorted by path."""
-    paths = sorted(folder.rglob("*.sql"))
-    return [source_of(path.read_bytes(), str(path.relative_to(folder.parent)), str(folder.parent)) for path in paths]
+    paths, functions = sorted(folder.rglob("*.sql")), declared_functions(folder)
+    sources = [source_of(path.read_bytes(), str(path.relative_to(folder.parent)), str(folder.parent)) for path in paths]
+    return [replace(source, functions=functions) for source in sources] if functions else sources
 
 
 def compiled(
@@ -117,6 +121,7 @@ def usable(
         used_cache.keep(draft.source, key, compiled_dataset)
         datasets |= _with_rejected(compiled_dataset.dataset)
         assets[name] = SqlAsset(draft.source, compiled_dataset, upstreams)
+    problems += set_problems(drafts, datasets, declared_names)
     broken = broken_datasets([drafts[name] for name in order], unread, problems, datasets, assets)
     unusable = {broken_dataset.name for broken_dataset in broken}
     return SqlFiles(
@@ -179,6 +184,7 @@ def _compile(  # noqa: PLR0917
     """
     sql, before = draft.sql, len(problems)
     own_problems = list(query_problems(sql, {dataset.name: _column_names(dataset) for dataset in datasets.values()}))
+    own_problems += function_problems(sql)
     problems += own_problems
     try:
         scopes = scopes_of(sql)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from varve.model.errors import NOTHING_LOST, BadInput, ExpectationFailed, cut, some
 from varve.model.expectation import Of
+from varve.stores.frames import partition_texts, texts_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,22 +43,26 @@ def audit_rows(frame: DataFrame, build: Build, staged: Sequence[StagedBatch]) ->
     expected = build.dataset.expectations
     _refuse_misspelt(build, frame, expected)
     names = build.dataset.partitioning.names
-    counts = {tuple(str(row[name]) for name in names): row for row in _counted(frame, names, expected)}
+    counts = {tuple(row[name] for name in names): row for row in _counted(frame, names, expected)}
+    assert counts.keys() <= {texts_of(batch.partition) for batch in staged}, "every row lies in a staged partition"
     empty = frame.limit(0).agg(*[_broken(expectation) for expectation in expected]).collect()[0]
-    problems = []
+    problems, blamed = {}, set()
     for expectation in expected:
         broken = {}
         for batch in staged:
-            row = counts.get(tuple(str(value) for value in batch.partition.values), empty)
+            row = counts.get(texts_of(batch.partition), empty)
             if count := row[expectation.name]:
                 broken[batch] = count
+                blamed.add(batch.partition.path)
         if broken:
-            problems.append(_message(frame, expectation, build, broken))
+            problems[expectation.name] = _message(frame, expectation, build, broken)
     if problems:
         raise ExpectationFailed(
-            f"{build}: {' '.join(problems)} {NOTHING_LOST} What was computed lies unseen in "
+            f"{build}: {' '.join(problems.values())} {NOTHING_LOST} What was computed lies unseen in "
             f"{some([batch.location for batch in staged], limit=1)} until it is swept. Mend the data or the code, "
-            "or change the expectation, and run it again."
+            "or change the expectation, and run it again.",
+            problems,
+            partitions=blamed,
         )
 
 
@@ -74,8 +79,12 @@ def counts_of_broken(build: Build, frame: DataFrame) -> dict[str, int]:
     return {one.name: int(row[one.name]) for one in expected}
 
 
-def broken_rows(frame: DataFrame, condition: str, build: Build, staged: Sequence[StagedBatch]) -> str:
+def broken_rows(
+    frame: DataFrame, condition: str, build: Build, staged: Sequence[StagedBatch]
+) -> tuple[str, frozenset[str]]:
     """How many rows of which partitions break a condition, and some of them, as a phrase; "" where none does.
+
+    With it the paths of those partitions.
 
     `3 of 1,204 rows of 2013-01-05|EWR break it, such as amount=-3.50; amount=-1.00`. `frame` has the rows of the staged
     batches. Of the rows only the columns are shown that the condition names.
@@ -84,12 +93,11 @@ def broken_rows(frame: DataFrame, condition: str, build: Build, staged: Sequence
 
     names = build.dataset.partitioning.names
     breaking = frame.where(~F.expr(f"({condition}\n)"))
-    found = breaking.groupBy(*names).agg(F.count("*").alias("varve_count")).collect()
-    counts = {tuple(str(row[name]) for name in names): int(row["varve_count"]) for row in found}
-    by_batch = {
-        batch: count for batch in staged if (count := counts.get(tuple(str(value) for value in batch.partition.values)))
-    }
-    return _phrase(breaking, condition, build, by_batch) if by_batch else ""
+    found = breaking.groupBy(*partition_texts(names)).agg(F.count("*").alias("varve_count")).collect()
+    counts = {tuple(row[name] for name in names): int(row["varve_count"]) for row in found}
+    by_batch = {batch: count for batch in staged if (count := counts.get(texts_of(batch.partition)))}
+    paths = frozenset(batch.partition.path for batch in by_batch)
+    return _phrase(breaking, condition, build, by_batch) if by_batch else "", paths
 
 
 def _phrase(breaking: DataFrame, condition: str, build: Build, counts: dict[StagedBatch, int]) -> str:
@@ -107,7 +115,9 @@ def _phrase(breaking: DataFrame, condition: str, build: Build, counts: dict[Stag
 
 
 def _counted(frame: DataFrame, names: Sequence[str], expected: Sequence[Expectation]) -> list[Any]:
-    return list(frame.groupBy(*names).agg(*[_broken(expectation) for expectation in expected]).collect())
+    return list(
+        frame.groupBy(*partition_texts(names)).agg(*[_broken(expectation) for expectation in expected]).collect()
+    )
 
 
 def _broken(expectation: Expectation) -> SparkColumn:

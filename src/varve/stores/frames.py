@@ -113,6 +113,21 @@ def in_partitions(partitions: Sequence[PartitionKey]) -> SparkColumn:
     return F.coalesce(spelt.isin(wanted), F.lit(False))  # noqa: FBT003
 
 
+def partition_texts(names: Sequence[str]) -> list[SparkColumn]:
+    """The partition columns of a frame as texts, under their own names, to group or select by.
+
+    A row of them is `texts_of` its partition. Values are not: Spark gives back a TIMESTAMP in the zone of this process.
+    """
+    from pyspark.sql import functions as F  # noqa: N812
+
+    return [F.col(f"`{name}`").cast("string").alias(name) for name in names]
+
+
+def texts_of(partition: PartitionKey) -> tuple[str, ...]:
+    """The values of a partition as `partition_texts` spells them."""
+    return tuple(map(text_of, partition.values))
+
+
 def spark_errors() -> tuple[type[Exception], ...]:
     """What Spark's failures come as: classic mode hands on those that PySpark has no class for as they are."""
     from py4j.protocol import Py4JJavaError

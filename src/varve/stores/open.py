@@ -1,4 +1,4 @@
-"""Which stores there are: the lake, the warehouse, and those of installed packages; and opening one.
+"""Which stores there are: the lake, the warehouse, views of others' files, and those of packages; and opening one.
 
 A package adds a store by an entry point of the group `varve.stores`, whose name is the store's and whose value is a
 `StoreType`: `folder = "my_package.folder_store:FOLDER"`.
@@ -20,6 +20,7 @@ from varve.planning.changes.generation import Shape, breaks
 from varve.stores.environments.store import EnvironmentStore
 from varve.stores.lake.store import LAKE
 from varve.stores.store import StoreType
+from varve.stores.views.store import VIEW
 from varve.stores.warehouse.store import WAREHOUSE
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from varve.services.settings import Settings
     from varve.stores.store import Store
 
-_BUILT_IN = {LAKE.name: LAKE, WAREHOUSE.name: WAREHOUSE}
+_BUILT_IN = {LAKE.name: LAKE, WAREHOUSE.name: WAREHOUSE, VIEW.name: VIEW}
 
 
 def store_names() -> list[str]:

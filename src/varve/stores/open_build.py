@@ -29,6 +29,7 @@ class OpenBuild:
         cleanups: called when the build ends, however it does; what one of them cannot remove is left to the sweep.
         rejected: the build of the dataset that takes its rejected rows; it is published with this one.
         rejected_rows: those rows, with their partition columns.
+        broken_expectations: by name the expectations that its rows break, with how many of which partitions do.
     """
 
     build: Build
@@ -39,6 +40,7 @@ class OpenBuild:
     cleanups: list[Callable[[], None]] = field(default_factory=list)
     rejected: OpenBuild | None = None
     rejected_rows: pa.Table | None = None
+    broken_expectations: dict[str, str] = field(default_factory=dict)
 
     @property
     def with_rejected(self) -> list[OpenBuild]:

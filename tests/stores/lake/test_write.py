@@ -45,6 +45,14 @@ def catalog(workbench: Workbench) -> Iterator[Catalog]:
     opened.connection.close()
 
 
+@pytest.fixture
+def adaptive(workbench: Workbench) -> Iterator[None]:
+    """Spark as it is outside of tests: without adaptive execution it does not know how to rebalance."""
+    workbench.spark.conf.set("spark.sql.adaptive.enabled", "true")
+    yield
+    workbench.spark.conf.set("spark.sql.adaptive.enabled", "false")
+
+
 def lake(workbench: Workbench, catalog: Catalog, **options: object) -> LakeStore:
     return LakeStore(Layout(workbench.settings.lake), catalog, lambda: workbench.spark, **options)  # type: ignore[arg-type]
 
@@ -62,6 +70,7 @@ def data_of(batch: StagedBatch) -> list[Path]:
     return sorted(Path(batch.location).glob("*.parquet"))
 
 
+@pytest.mark.usefixtures("adaptive")
 def test_files_have_the_codec_and_the_rows_that_are_asked_for(
     workbench: Workbench, catalog: Catalog, sales: Dataset
 ) -> None:

@@ -46,7 +46,8 @@ def having(sales: Dataset, *columns: Column) -> Dataset:
 def state(shop: Shop, sales: Dataset) -> dict[str, Any]:
     """Everything about the views of a dataset's schema that a reader or an owner could notice, but for columns."""
     rows = shop.connection.execute(
-        "select c.relname, pg_get_viewdef(c.oid), c.relacl::text, c.reloptions, pg_get_userbyid(c.relowner), "
+        "select c.relname, pg_get_viewdef(c.oid), (select array_agg(x::text order by x::text) from unnest(relacl) x), "
+        "c.reloptions, pg_get_userbyid(c.relowner), "
         "(select array_agg(d.description order by d.description) from pg_description d where d.objoid = c.oid), "
         "(select array_agg(a.attacl::text) from pg_attribute a where a.attrelid = c.oid and a.attacl is not null) "
         "from pg_class c join pg_namespace n on n.oid = c.relnamespace where n.nspname = %s and relkind = 'v'",

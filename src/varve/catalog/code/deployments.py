@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from varve.catalog.code.generations import Generations
@@ -28,6 +29,11 @@ if TYPE_CHECKING:
     from varve.model.dataset import Dataset
     from varve.planning.graph import Graph
 
+# No command takes a deployment away: a dataset that was dropped and is declared again has been seen before.
+_FIRST = """
+    select dataset, extract(epoch from min(deployed_at))::float8 from varve.deployment where dataset = any(%s)
+    group by dataset
+"""
 _COLUMNS = """
     select p.dataset, p.id, p.code_version, p.decision, p.forward_from, p.plan, p.source, p.deployed_by, p.deployed_at,
         coalesce(d.may_be_mixed, false)
@@ -197,7 +203,21 @@ class Deployments:
             assert deployment is not None
             mixed = deployment.may_be_mixed and (name in still_mixed or name not in held)
             states[name] = CodeState(version, deployment.code_version, deployment.decision, mixed)
-        return states
+        first = self.first_seen(graph)
+        return {name: replace(state, since=first.get(name, 0.0)) for name, state in states.items()}
+
+    def first_seen(self, graph: Graph) -> dict[str, float]:
+        """When the first code of a dataset was deployed, in seconds since 1970, where its policy depends on that.
+
+        What was never deployed is seen first at this moment.
+        """
+        names = [
+            name for name, dataset in graph.datasets.items()
+            if dataset.policy.schedule is not None or not dataset.policy.catchup
+        ]  # fmt: skip
+        if not names:
+            return {}
+        return dict.fromkeys(names, time.time()) | dict(self.connection.execute(_FIRST, (names,)).fetchall())
 
     def _evolving(self, graph: Graph, current: Mapping[str, Deployment]) -> dict[str, str]:
         """By dataset: itself or what it reads, where that is declared here as a generation that readers do not see."""

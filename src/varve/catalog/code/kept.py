@@ -36,7 +36,7 @@ _COMPARED = """
 def with_kept(connection: psycopg.Connection, graph: Graph, change: CodeChange, members: Members | None) -> CodeChange:
     """The change with the batches of the code here that are kept, of any environment, and how their rows compare."""
     dataset = graph.datasets.get(change.dataset)
-    if dataset is None or not change.partitions or not change.version or dataset.policy.refresh_last:
+    if dataset is None or not change.partitions or not change.version or dataset.recomputes:
         return change
     known = Keys(dataset.partitioning, members)
     keys = [key for path in change.partitions if (key := known.key(path)) is not None]

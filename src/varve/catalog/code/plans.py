@@ -175,6 +175,6 @@ class Plans:
             _, count, rows, size = declarations.get(change.dataset, ({}, 0, 0, 0))
             share = len(change.partitions) / count if count else 0
             cost = costs.get(change.dataset)
-            seconds = None if cost is None else cost.seconds * max(1, len(change.partitions) / cost.partitions)
+            seconds = None if cost is None else cost.estimate(len(change.partitions)).seconds
             result.append(replace(change, rows=round(rows * share), size=round(size * share), seconds=seconds))
         return result

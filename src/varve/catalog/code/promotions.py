@@ -33,6 +33,7 @@ _PROMOTIONS = """
 """
 _OF = _PROMOTIONS + " and id = %s"
 _OF_RUN = _PROMOTIONS + " and contents ->> 'run' like %s || '%%' and applied_at is not null order by id"
+_MADE_BY_RUN = _PROMOTIONS + " and contents ->> 'run' = %s and applied_at is not null order by id desc limit 1"
 _DECLARED = "select dataset, declaration from varve.dataset where dataset = any(%s)"
 
 
@@ -91,6 +92,11 @@ class Promotions:
     def of(self, number: int) -> PromotionPlan | None:
         """The plan of that number, where it is one of a promotion."""
         row = self.connection.execute(_OF, (number,)).fetchone()
+        return None if row is None else _plan(row)
+
+    def of_run(self, run_id: str) -> PromotionPlan | None:
+        """The promotion whose publishes are recorded under this run id, where it is one."""
+        row = self.connection.execute(_MADE_BY_RUN, (run_id,)).fetchone()
         return None if row is None else _plan(row)
 
     def made(self, name: str) -> PromotionPlan:

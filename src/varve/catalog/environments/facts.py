@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from varve.planning.judgement.facts import WantedInputs
 
 # Which code made a batch, as a number of `MadeBy`. Where the environment did not change the code of a dataset, whatever
-# production decided about batches of earlier code counts here too.
+# production decided about batches of earlier code counts here too. A captured table has no code of the project's own.
 _MADE_BY = """
-    case when b.code_version in ('', %(code)s) then 0
+    case when %(code)s = '' or b.code_version in ('', %(code)s) then 0
         when exists (select from varve.environment_code x where x.environment = %(environment)s
             and x.dataset = %(dataset)s and x.base_code = %(code)s) then 2
         else 1 end
@@ -175,6 +175,12 @@ def _without_arrival(trace: str, landing: str, path: str) -> str:
     return json.dumps(rest, ensure_ascii=False)
 
 
-def codes_of(graph: Graph) -> dict[str, CodeState]:
-    """The code of each dataset of a graph, as an environment has it that computes with this graph."""
-    return {name: CodeState(version, version) for name, version in graph.code_versions.items()}
+def codes_of(graph: Graph, first_seen: Mapping[str, float]) -> dict[str, CodeState]:
+    """The code of each dataset of a graph, as an environment has it that computes with this graph.
+
+    `first_seen` is from `Deployments`, so that windows that production leaves alone are left alone here too.
+    """
+    return {
+        name: CodeState(version, version, since=first_seen.get(name, 0.0))
+        for name, version in graph.code_versions.items()
+    }

@@ -53,11 +53,11 @@ _MAY_BE_SHOWN = """
     select %(remains)s, partition from varve.current where dataset = %(dataset)s on conflict do nothing
 """
 # The rows that are needed until the batches are deleted, beside those of varve.dataset and varve.batch.
-RENAMED = ("publish", "published", "withdrawn", "part", "part_file", "batch_part", "generation")
+RENAMED = ("publish", "published", "withdrawn", "part", "part_file", "batch_part", "generation", "set_keys")
 # All others with the name of a dataset, in an order that foreign keys allow. Pins are those that have expired.
 ENDED = (
-    "pin", "current", "hold", "arrival", "rejected_arrival", "left_out", "reopened", "dirty", "accepted_code",
-    "deployed", "deployment", "overlay", "environment_code", "environment_generation",
+    "pin", "current", "hold", "acceptance", "arrival", "rejected_arrival", "left_out", "reopened", "dirty",
+    "accepted_code", "deployed", "deployment", "overlay", "environment_code", "environment_generation",
 )  # fmt: skip
 _RENAME = sql.SQL("update {} set dataset = %(remains)s where dataset = %(dataset)s")
 _END = sql.SQL("delete from {} where dataset = %(dataset)s")

@@ -14,7 +14,7 @@ from psycopg import sql
 
 from varve.catalog.planning import statements
 from varve.planning.judgement.code import MadeBy
-from varve.planning.judgement.facts import Fact, Failure, Mark, WantedInputs
+from varve.planning.judgement.facts import Accepted, Fact, Failure, Mark, WantedInputs
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -158,6 +158,11 @@ class CatalogFacts:
             fields[path] |= {"arrival": fingerprint, "arrived": at}
         for path, since in self.connection.execute(statements.ON_HOLD, parameters):
             fields[path]["rolled_back"] = since
+        accepted: dict[str, list[Accepted]] = defaultdict(list)
+        for path, *acceptance in self.connection.execute(statements.ACCEPTED, parameters):
+            accepted[path].append(Accepted(*acceptance))
+        for path, acceptances in accepted.items():
+            fields[path]["accepted"] = tuple(acceptances)
         marks: dict[str, list[Mark]] = defaultdict(list)
         for path, *mark in self.connection.execute(statements.MARKS, parameters):
             marks[path].append(Mark(*mark))
@@ -181,8 +186,13 @@ def living(connection: psycopg.Connection, environment: str = "") -> InFlight:
 
 @dataclass
 class Changes:
-    """What has changed in the catalog between two looks. Remembers how far it has looked, and nothing else."""
+    """What has changed in the catalog between two looks. Remembers how far it has looked, and nothing else.
 
+    Attributes:
+        only_looks: whether old changes are left for others to delete.
+    """
+
+    only_looks: bool = False
     _horizon: str | None = None
     _looked: dt.datetime | None = None
     _in_flight: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
@@ -200,7 +210,8 @@ class Changes:
         assert row is not None
         self._horizon, self._looked, self._in_flight = row[0], now, in_flight
         if horizon is None or looked is None or not dt.timedelta(0) <= now - looked < TRUSTED:
-            connection.execute(statements.FORGET_CHANGES, (_KEPT,))
+            if not self.only_looks:
+                connection.execute(statements.FORGET_CHANGES, (_KEPT,))
             return None
         changed: dict[str, set[str]] = defaultdict(set)
         for dataset, path in connection.execute(statements.CHANGES, (horizon,)):

@@ -57,6 +57,10 @@ ON_HOLD = """
     select partition, extract(epoch from since)::float8 from varve.hold
     where dataset = %s and (%s::text[] is null or partition = any(%s))
 """
+ACCEPTED = """
+    select partition, source, source_partition, version, concat_ws(': ', accepted_by, nullif(reason, ''))
+    from varve.acceptance where dataset = %s and (%s::text[] is null or partition = any(%s)) order by accepted_at
+"""
 EXISTING = "select partition from varve.current where dataset = %s"
 # The partitions with a fact that does not come from their current batch.
 NOTED = """
@@ -131,12 +135,17 @@ KEEP_UNDONE = """
     where b.id = %s
 """
 UNMARK = "delete from varve.dirty where backfill = %s"
-# By dataset: how many builds there were, and their average seconds from begin to staged, and partitions.
+# By dataset: how many of its last builds count, and their medians: seconds from begin to staged, partitions, and rows
+# and bytes of a partition.
 COSTS = """
-    select dataset, count(*)::int, avg(seconds)::float8, avg(partitions)::float8 from (
-        select dataset, batch_id, count(*) as partitions,
-            extract(epoch from max(staged_at) - min(started_at))::float8 as seconds
+    select dataset, count(*)::int, percentile_cont(0.5) within group (order by seconds),
+        percentile_cont(0.5) within group (order by partitions::float8),
+        percentile_cont(0.5) within group (order by rows), percentile_cont(0.5) within group (order by bytes)
+    from (
+        select dataset, count(*) as partitions, avg(rows)::float8 as rows, avg(bytes)::float8 as bytes,
+            extract(epoch from max(staged_at) - min(started_at))::float8 as seconds,
+            row_number() over (partition by dataset order by batch_id desc) as age
         from varve.batch where staged_at is not null and dataset = any(%s)
-        group by dataset, batch_id order by batch_id desc limit 1000
-    ) runs group by dataset
+        group by dataset, batch_id
+    ) builds where age <= %s group by dataset
 """

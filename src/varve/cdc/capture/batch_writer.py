@@ -6,7 +6,6 @@ Not here: the folders of batches, and listing them (event_log.py).
 from __future__ import annotations
 
 import json
-import os
 import tempfile
 import time
 from dataclasses import asdict, dataclass
@@ -17,6 +16,7 @@ import fsspec
 
 from varve.cdc.event import Counts
 from varve.cdc.resolve.event_frame import arrow_schema, arrow_table
+from varve.services.files import is_local, sync
 from varve.stores.folders.layout import MANIFEST
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ class BatchWriter:
         self._flush()
         self._parquet.close()
         self._out.close()
-        _sync(self._files, self._path)
+        sync(self._files, self._path)
         first = self.first_lsn if self.first_lsn is not None else last_lsn
         batch = EventBatch(
             self._generation, self._kind, first, last_lsn, self.counts, self._folder, filenode, file, horizon, late
@@ -186,27 +186,14 @@ class _Spill:
 
 def _put(files: Any, path: str, text: str) -> None:
     """Write a small file atomically: it is there as a whole or not at all."""
-    if not _local(files):
+    if not is_local(files):
         # Writing an object to an object store is atomic.
         with files.open(path, "wt", encoding="utf-8") as file:
             file.write(text)
         return
     partial = Path(f"{files._strip_protocol(path)}.partial")
     partial.write_text(text, encoding="utf-8")
-    _sync(files, str(partial))
+    sync(files, str(partial))
     partial.rename(files._strip_protocol(path))
     for folder in (partial.parent, partial.parent.parent):
-        _sync(files, str(folder))
-
-
-def _sync(files: Any, path: str) -> None:
-    if _local(files):
-        handle = os.open(files._strip_protocol(path), os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-
-
-def _local(files: Any) -> bool:
-    return "file" in (files.protocol if isinstance(files.protocol, tuple) else (files.protocol,))
+        sync(files, str(folder))

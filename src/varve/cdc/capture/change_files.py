@@ -1,4 +1,4 @@
-"""Capture from files: changes that others have captured, as wal2json or Debezium, become the same batches of events.
+"""Capture from files: changes that others have captured become the same batches of events.
 
     <landing>/_changes/<db>/<table>/*.jsonl
 
@@ -6,7 +6,7 @@ Each file is taken once, as a whole, in the order of names, as a batch of its ow
 already is skipped. An event at or before the last one taken is late. A history inserts it at its place; without history
 it cannot be decided whether it still matters, so that it is left out and counted.
 
-Not here: parsing a line (protocol/wal2json.py, protocol/debezium.py).
+Not here: parsing a line (protocol/wal2json.py, protocol/debezium.py, protocol/change_events.py).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import hashlib
 import time
 from collections import Counter
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING
@@ -25,14 +26,14 @@ import pyarrow.parquet as pq
 from varve.cdc.capture.event_log import FOLDER
 from varve.cdc.capture.positions import Position
 from varve.cdc.captured_table import ChangeFormat, SourceColumn, SourceTable, check_key, refuse_other_declaration
-from varve.cdc.protocol import debezium, wal2json
+from varve.cdc.protocol import change_events, debezium, wal2json
 from varve.cdc.protocol.order import in_order
 from varve.cdc.resolve.event_frame import arrow_table
 from varve.model.errors import BadInput, VarveError
 from varve.services.links import refuse_link_out
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from varve.cdc.capture.batch_writer import EventBatch
     from varve.cdc.capture.event_log import EventLog
@@ -40,6 +41,12 @@ if TYPE_CHECKING:
     from varve.cdc.captured_table import CapturedTable
     from varve.cdc.event import ChangeEvent
 
+_READERS: dict[ChangeFormat, Callable[..., Iterator[ChangeEvent]]] = {
+    ChangeFormat.WAL2JSON: partial(wal2json.read, whole=True),
+    ChangeFormat.WAL2JSON_V1: wal2json.read_v1,
+    ChangeFormat.DEBEZIUM: debezium.read,
+    ChangeFormat.EVENTS: change_events.read,
+}
 # Files have one generation: they contain all changes, and begin without a snapshot.
 _GENERATION = 1
 
@@ -139,13 +146,9 @@ class FileCapture:
         assert files is not None
         others: Counter[str] = Counter()
         try:
-            lines = content.decode().splitlines()
-            if files.format is ChangeFormat.WAL2JSON:
-                events = list(
-                    wal2json.read(lines, relation=self.captured.source, key=files.key, whole=True, others=others)
-                )
-            else:
-                events = list(debezium.read(lines, relation=self.captured.source, key=files.key, others=others))
+            events = list(_READERS[files.format](
+                content.decode().splitlines(), relation=self.captured.source, key=files.key, others=others
+            ))  # fmt: skip
             return in_order(events), others
         except (BadInput, UnicodeDecodeError) as error:
             raise BadInput(
@@ -172,7 +175,8 @@ class FileCapture:
                     raise BadInput(
                         f"{self.captured.dataset}: {path} begins within the transaction at LSN {last[0]} that the file "
                         "before it ends with, and its lines do not say which place in it they have. Nothing of it was "
-                        "taken. Write whole transactions into a file, or set provide.transaction.metadata."
+                        "taken. Write whole transactions into a file, or number the changes: by Debezium's "
+                        "provide.transaction.metadata, or by the seq of events."
                     )
 
     def _write(

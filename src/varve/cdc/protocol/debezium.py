@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from varve.cdc.event import ChangeEvent, ChangeType, Text, event
-from varve.cdc.protocol.wal2json import parse, text
+from varve.cdc.protocol.json_lines import parse, text
 from varve.model.errors import BadInput
 
 if TYPE_CHECKING:

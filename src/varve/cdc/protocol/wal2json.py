@@ -1,25 +1,28 @@
-"""wal2json format version 2 (a JSON object per action) as events.
+"""wal2json as events: format version 2 (a JSON object per action), and version 1 (one per transaction).
 
-wal2json must run with `include-xids`, `include-timestamp`, `include-lsn` and `include-transaction`. Version 1 is
-refused because it silently drops TRUNCATE. wal2json writes null for NaN and infinities; use pgoutput where these occur.
+wal2json must run with `include-xids`, `include-timestamp`, `include-lsn` and, in version 2, `include-transaction`.
+Version 1 silently leaves TRUNCATE out: it is read only where it is asked for by its name. wal2json writes null for NaN
+and infinities; use pgoutput where these occur.
 
 Not here: where the lines come from.
 """
 
 from __future__ import annotations
 
-import json
+import datetime as dt
 from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from varve.cdc.event import ChangeEvent, ChangeType, Text, event, parse_lsn
+from varve.cdc.protocol.json_lines import parse, text
 from varve.model.errors import BadInput
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
 _KINDS = {"I": ChangeType.INSERT, "U": ChangeType.UPDATE, "D": ChangeType.DELETE, "T": ChangeType.TRUNCATE}
+_KINDS_OF_V1 = {"insert": ChangeType.INSERT, "update": ChangeType.UPDATE, "delete": ChangeType.DELETE}
 
 
 def read(
@@ -43,7 +46,8 @@ def read(
         if action is None:
             raise BadInput(
                 f"{relation}: wal2json line {number} has no action: {line[:80]!r}. Nothing of its transaction was "
-                "taken. Is it format version 1? Ask for 'format-version' '2'."
+                "taken. Is it format version 1? Ask for 'format-version' '2', or declare WAL2JSON_V1, which tells of "
+                "no TRUNCATE."
             )
         if action == "B":
             held, seq, inside = [], 0, True
@@ -55,7 +59,10 @@ def read(
             seq += 1
             table = f"{action_object.get('schema')}.{action_object.get('table')}"
             if table == relation:
-                held.append(_event(_KINDS[action], action_object, relation, key, seq))
+                try:
+                    held.append(_event(_KINDS[action], action_object, relation, key, seq))
+                except ValueError as error:
+                    raise BadInput(f"{relation}: wal2json line {number}: {error}. Nothing was taken.") from error
             else:
                 other_tables[table] += 1
         elif action != "M":
@@ -67,32 +74,60 @@ def read(
         )
 
 
-def parse(line: str, number: int, line_of: str) -> dict[str, Any]:
-    """The JSON object of a line; its numbers keep their text. Raises BadInput that names the line."""
-    try:
-        parsed_object = json.loads(line, parse_float=str, parse_int=_Number, parse_constant=str)
-    except json.JSONDecodeError as error:
+def read_v1(
+    lines: Iterable[str], *, relation: str, key: Sequence[str], others: Counter[str] | None = None
+) -> Iterator[ChangeEvent]:
+    """The events of one table from lines of format version 1, each a whole transaction.
+
+    Changes of other tables are counted in `others`. A TRUNCATE is not among the changes of this version.
+
+    Raises BadInput that names the line where it is no wal2json of version 1.
+    """
+    other_tables = Counter() if others is None else others
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        transaction = parse(line, number, "wal2json line")
+        if not isinstance(changes := transaction.get("change"), list):
+            raise BadInput(
+                f"{relation}: wal2json line {number} has no list of changes: {line[:80]!r}. Nothing of it was taken. "
+                "Is it format version 2? Declare WAL2JSON. With 'write-in-chunks' a transaction is not one line: leave "
+                "it out."
+            )
+        of_table = []
+        for seq, change in enumerate(changes, 1):
+            if not isinstance(change, dict) or not isinstance(change.get("oldkeys") or {}, dict):
+                raise BadInput(
+                    f"{relation}: wal2json line {number} has a change of no form: {str(change)[:80]}. Nothing was "
+                    "taken."
+                )
+            if (kind := change.get("kind")) == "message":
+                continue
+            if kind not in _KINDS_OF_V1:
+                raise BadInput(f"{relation}: wal2json line {number} has the unknown kind {kind!r}. Nothing was taken.")
+            if (table := f"{change.get('schema')}.{change.get('table')}") != relation:
+                other_tables[table] += 1
+                continue
+            images = (
+                _columns_of_v1(change, "column", relation, number),
+                _columns_of_v1(change.get("oldkeys") or {}, "key", relation, number),
+            )
+            of_table.append(_row_event(_KINDS_OF_V1[kind], images, relation=relation, key=key, seq=seq))
+        if of_table:
+            end, at = _committed(transaction, relation, number)
+            yield from (replace(each, commit_lsn=end, timestamp=at, xid=transaction.get("xid", 0)) for each in of_table)
+
+
+def _columns_of_v1(image: dict[str, Any], prefix: str, relation: str, number: int) -> dict[str, Text]:
+    names, values = image.get(f"{prefix}names") or (), image.get(f"{prefix}values") or ()
+    types = image.get(f"{prefix}types") or [""] * len(names)
+    are_lists = all(isinstance(each, list | tuple) for each in (names, values, types))
+    if not are_lists or not len(names) == len(values) == len(types):
         raise BadInput(
-            f"{line_of} {number} is no JSON ({error}): {line[:80]!r}. Nothing was taken from it on."
-        ) from error
-    if not isinstance(parsed_object, dict):
-        raise BadInput(f"{line_of} {number} is no JSON object: {line[:80]!r}. Nothing was taken from it on.")
-    return parsed_object
-
-
-def text(value: Any) -> Text:
-    """A JSON value in PostgreSQL's output format."""
-    if value is None or isinstance(value, str):
-        return value
-    if isinstance(value, bool):
-        return "t" if value else "f"
-    if isinstance(value, int):
-        return str(value)
-    return json.dumps(value)
-
-
-class _Number(int):
-    """A whole number of the JSON, which is not a text."""
+            f"{relation}: wal2json line {number} has {len(names)} {prefix}names, {len(values)} {prefix}values and "
+            f"{len(types)} {prefix}types. Nothing of its transaction was taken."
+        )
+    return {str(name): text(value, kind) for name, value, kind in zip(names, values, types, strict=True)}
 
 
 def _committed(action_object: dict[str, Any], relation: str, number: int) -> tuple[int, str]:
@@ -101,12 +136,35 @@ def _committed(action_object: dict[str, Any], relation: str, number: int) -> tup
             f"{relation}: the commit in wal2json line {number} has no nextlsn or timestamp, without which events have "
             "no order. Nothing of its transaction was taken. Ask for 'include-lsn' and 'include-timestamp'."
         )
-    return parse_lsn(action_object["nextlsn"]), action_object["timestamp"]
+    lsn, timestamp = action_object["nextlsn"], action_object["timestamp"]
+    try:
+        dt.datetime.fromisoformat(timestamp)
+        return parse_lsn(str(lsn)), timestamp
+    except (TypeError, ValueError) as error:
+        raise BadInput(
+            f"{relation}: the commit in wal2json line {number} has the nextlsn {lsn!r} and the timestamp "
+            f"{timestamp!r}, which are none. Nothing of its transaction was taken."
+        ) from error
 
 
 def _event(kind: ChangeType, action_object: dict[str, Any], relation: str, key: Sequence[str], seq: int) -> ChangeEvent:
-    new = {column["name"]: text(column["value"]) for column in action_object.get("columns", ())}
-    identity = {column["name"]: text(column["value"]) for column in action_object.get("identity", ())}
+    images = _row(action_object.get("columns")), _row(action_object.get("identity"))
+    return _row_event(kind, images, relation=relation, key=key, seq=seq)
+
+
+def _row(columns: Sequence[dict[str, Any]] | None) -> dict[str, Text]:
+    """The texts by column. Raises ValueError for what is no list of columns."""
+    try:
+        return {str(column["name"]): text(column["value"], column.get("type", "")) for column in columns or ()}
+    except (AttributeError, KeyError, TypeError) as error:
+        raise ValueError(f"{str(columns)[:80]} is no list of columns with name and value") from error
+
+
+def _row_event(
+    kind: ChangeType, images: tuple[dict[str, Text], dict[str, Text]], *, relation: str, key: Sequence[str], seq: int
+) -> ChangeEvent:
+    """The event with the row after it, and the old key or whole old row."""
+    new, identity = images
     # Under FULL the identity is the whole row, and has the values that the new image leaves out as unchanged.
     full = bool(identity) and not set(identity) <= set(key)
     if full and kind is ChangeType.UPDATE:

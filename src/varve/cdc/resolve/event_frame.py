@@ -68,3 +68,22 @@ def arrow_table(events: Iterable[ChangeEvent]) -> pa.Table:
 def event_frame(spark: SparkSession, events: Iterable[ChangeEvent]) -> DataFrame:
     """The events as a Spark frame."""
     return spark.createDataFrame(arrow_table(events), EVENT_DDL)
+
+
+def with_time(events: DataFrame, name: str) -> DataFrame:
+    """The events, of which each insert and update also sends the time of its commit, as a column of this name.
+
+    It is put before the others, as a column of the source may have the name too; the first one counts. Old rows do not
+    have it.
+    """
+    from pyspark.sql import functions as F  # noqa: N812
+
+    names, values = F.col("columnNames"), F.col("columnValues")
+    # What was set aside by an earlier batch has it already.
+    lacks = F.col("changeType").isin("insert", "update") & ~F.get(names, F.lit(0)).eqNullSafe(name)
+    return events.withColumns(
+        {
+            "columnNames": F.when(lacks, F.concat(F.array(F.lit(name)), names)).otherwise(names),
+            "columnValues": F.when(lacks, F.concat(F.array("timestamp"), values)).otherwise(values),
+        }
+    )

@@ -30,6 +30,7 @@ from varve.cdc.resolve.shape import (
     typed,
     unfit_key,
 )
+from varve.services.spark import checkpointed
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
@@ -42,12 +43,12 @@ ENDS = ("D", "X")
 def resolve_general(base: DataFrame, events: DataFrame, shape: TableShape) -> tuple[DataFrame, DataFrame | None]:
     """The state of each key in the events (k_..., columns, gone, reason), and the undecided keys (None without any)."""
     keys = [key_column(name) for name in shape.key]
-    operations = operations_of(events, shape).localCheckpoint()
+    operations = checkpointed(operations_of(events, shape))
     touched = operations.select(*keys).distinct()
     pairs = [(name, key_column(name)) for name in shape.key]
     base_rows = among(base, touched, pairs, "left_semi", shape)
-    spans = spans_of(operations.unionByName(_base_operations(base_rows, shape)), keys).localCheckpoint()
-    state = _state(lives_of(spans), spans.select(*keys).distinct(), shape).localCheckpoint()
+    spans = checkpointed(spans_of(operations.unionByName(_base_operations(base_rows, shape)), keys))
+    state = checkpointed(_state(lives_of(spans), spans.select(*keys).distinct(), shape))
     with_reason = state.where(f"{REASON} is not null").select(*keys, REASON)
     undecided = with_reason.unionByName(clashes_of(spans, keys))
     return state, None if undecided.isEmpty() else undecided
@@ -167,10 +168,10 @@ def lives_of(spans: DataFrame) -> DataFrame:
     """Each operation with the life of its row, which is named by the first span of the chain."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    links = spans.where("op = 'X'").select(_event_span("1").alias("at"), F.col("span").alias("root")).localCheckpoint()
+    links = checkpointed(spans.where("op = 'X'").select(_event_span("1").alias("at"), F.col("span").alias("root")))
     while True:
         further = links.select(F.col("at").alias("root"), F.col("root").alias("beyond"))
-        longer = links.join(further, "root", "left").localCheckpoint()
+        longer = checkpointed(links.join(further, "root", "left"))
         if longer.where("beyond is not null").isEmpty():
             break
         links = longer.select("at", F.coalesce("beyond", "root").alias("root"))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from varve.cdc.captured_table import NeedsResnapshot
 from varve.cdc.resolve.shape import NEW, OLD, UNFIT, WEIGHT, Resolution, TableShape, among, column_of, sent, typed
+from varve.services.spark import checkpointed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,7 +36,7 @@ def resolve_multiset(base: DataFrame, events: DataFrame, shape: TableShape) -> R
         )
 
     plus = images(NEW, ("insert", "update"), 1)
-    changes = plus.unionByName(images(OLD, ("delete", "update"), -1)).localCheckpoint()
+    changes = checkpointed(plus.unionByName(images(OLD, ("delete", "update"), -1)))
     if unfit := changes.where(UNFIT).count():
         raise NeedsResnapshot(
             f"{shape.name}: {unfit} events of this table without a usable key lack a column of their rows, or have a "
@@ -43,7 +44,7 @@ def resolve_multiset(base: DataFrame, events: DataFrame, shape: TableShape) -> R
             "table REPLICA IDENTITY FULL, and declared with types that hold its values? Then: varve cdc resnapshot "
             f"{shape.name}"
         )
-    net = changes.groupBy(*shape.names).agg(F.sum(WEIGHT).alias(WEIGHT)).where(f"{WEIGHT} <> 0").localCheckpoint()
+    net = checkpointed(changes.groupBy(*shape.names).agg(F.sum(WEIGHT).alias(WEIGHT)).where(f"{WEIGHT} <> 0"))
 
     def counted(part: DataFrame) -> DataFrame:
         weighted = part.select(*shape.names, F.lit(1).cast("bigint").alias(WEIGHT)).unionByName(net)
@@ -51,8 +52,8 @@ def resolve_multiset(base: DataFrame, events: DataFrame, shape: TableShape) -> R
 
     touched = net.select(*[F.col(name).alias(f"__n_{name}") for name in shape.names])
     pairs = [(name, f"__n_{name}") for name in shape.names]
-    before = among(base, touched, pairs, "left_semi", shape).select(*shape.names, *shape.places).localCheckpoint()
-    total = counted(before).localCheckpoint()
+    before = checkpointed(among(base, touched, pairs, "left_semi", shape).select(*shape.names, *shape.places))
+    total = checkpointed(counted(before))
     if missing := total.where(f"{WEIGHT} < 0").count():
         raise NeedsResnapshot(
             f"{shape.name}: the events take away {missing} rows that the dataset does not have: an event was lost, or "

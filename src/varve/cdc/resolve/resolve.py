@@ -37,6 +37,7 @@ from varve.cdc.resolve.shape import (
     unfit_key,
 )
 from varve.cdc.resolve.versions import resolve_versions
+from varve.services.spark import checkpointed
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
@@ -86,13 +87,13 @@ def connected(events: DataFrame, shape: TableShape, undecided: DataFrame) -> Dat
     pairs = [(key, key) for key in keys]
     # A TRUNCATE has no key, so that it is never set aside.
     events = events.where("changeType <> 'truncate'")
-    touches = keys_of_events(events, shape).localCheckpoint()
-    connected_keys = undecided.select(*keys).distinct().localCheckpoint()
+    touches = checkpointed(keys_of_events(events, shape))
+    connected_keys = checkpointed(undecided.select(*keys).distinct())
     size = -1
     while size != (size := connected_keys.count()):
         places = joined(touches, connected_keys, pairs, "left_semi").select("commitLsn", "seq").distinct()
         more = touches.join(places, ["commitLsn", "seq"], "left_semi").select(*keys)
-        connected_keys = connected_keys.unionByName(more).distinct().localCheckpoint()
+        connected_keys = checkpointed(connected_keys.unionByName(more).distinct())
     reasons = undecided.groupBy(*[F.col(key).alias(f"__u_{key}") for key in keys]).agg(F.min(REASON).alias("reason"))
     reason_of_event = (
         joined(touches, reasons, [(key, f"__u_{key}") for key in keys], "left")
@@ -100,12 +101,11 @@ def connected(events: DataFrame, shape: TableShape, undecided: DataFrame) -> Dat
         .agg(F.min("reason").alias("reason"))
     )
     places = joined(touches, connected_keys, pairs, "left_semi").select("commitLsn", "seq").distinct()
-    return (
+    return checkpointed(
         events.dropDuplicates(["commitLsn", "seq"])
         .join(places, ["commitLsn", "seq"], "left_semi")
         .join(reason_of_event, ["commitLsn", "seq"], "left")
         .withColumn("reason", F.coalesce("reason", F.lit(CONNECTED)))
-        .localCheckpoint()
     )
 
 
@@ -168,14 +168,15 @@ def _resolve_rows(base: DataFrame, events: DataFrame, shape: TableShape) -> tupl
     values = {name: typed(F.col(f"`{text}`"), shape.kind(name)) for name, text in cells.items()}
     misfits = [F.when(F.col(f"`{cells[name]}`").isNotNull() & values[name].isNull(), name) for name in shape.checked]
     wrong = F.concat_ws(", ", *misfits)
-    state = final.select(
+    rows = final.select(
         *keys,
         *[value.alias(name) for name, value in values.items()],
         GONE,
         F.when(F.col(UNFIT), F.lit(NO_KEY))
         .when(~F.col(GONE) & (wrong != ""), F.concat(F.lit("no such value in the lake: "), wrong))
         .alias(REASON),
-    ).localCheckpoint()
+    )
+    state = checkpointed(rows)
     return state, _undecided(state, shape)
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from varve.cdc.resolve.general import ENDS, cell, clashes_of, lives_of, operations_of, spans_of
 from varve.cdc.resolve.shape import GONE, REASON, TableShape, among, key_column
+from varve.services.spark import checkpointed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -26,21 +27,21 @@ def resolve_versions(base: DataFrame, events: DataFrame, shape: TableShape) -> t
     from pyspark.sql import functions as F  # noqa: N812
 
     keys = [key_column(name) for name in shape.key]
-    operations = operations_of(events.where("changeType <> 'truncate'"), shape).localCheckpoint()
+    operations = checkpointed(operations_of(events.where("changeType <> 'truncate'"), shape))
     truncates = events.where("changeType = 'truncate'").select("commitLsn", "seq", "timestamp").distinct()
     touched = operations.select(*keys).distinct()
     if not truncates.isEmpty():
         base_keys = base.select(*[F.col(f"`{name}`").alias(key_column(name)) for name in shape.key])
-        touched = touched.unionByName(base_keys).distinct().localCheckpoint()
+        touched = checkpointed(touched.unionByName(base_keys).distinct())
         operations = operations.unionByName(_emptied(touched, truncates, operations))
     pairs = [(name, key_column(name)) for name in shape.key]
     stored = among(base, touched, pairs, "left_semi", shape)
-    spans = spans_of(operations.unionByName(_stored_operations(stored, shape)), keys).localCheckpoint()
-    versions = _versions(lives_of(spans), shape).localCheckpoint()
+    spans = checkpointed(spans_of(operations.unionByName(_stored_operations(stored, shape)), keys))
+    versions = checkpointed(_versions(lives_of(spans), shape))
     with_reason = versions.where(f"{REASON} is not null").select(*keys, REASON)
     undecided = with_reason.unionByName(clashes_of(spans, keys))
     merged = _merged(versions.where("__known and (valid_to_lsn is null or valid_from_lsn <> valid_to_lsn)"), shape)
-    return merged.localCheckpoint(), None if undecided.isEmpty() else undecided
+    return checkpointed(merged), None if undecided.isEmpty() else undecided
 
 
 def _emptied(touched: DataFrame, truncates: DataFrame, operations: DataFrame) -> DataFrame:

@@ -18,11 +18,13 @@ from varve.model.errors import VarveError, counted
 from varve.services.postgres import connect
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
+    import psycopg
     from rich.console import Console
 
     from varve.catalog.traces import Trace
+    from varve.model.dataset import Dataset
 
 _LISTED = 40
 
@@ -47,33 +49,49 @@ def trace_of_batch(name: str, pairs: Sequence[str], batch: int) -> dict[str, Any
     dataset = dataset_named(name, chosen_graph())
     paths = [parsed(dataset, pairs).path] if pairs else None
     with connect(chosen_settings(), application="varve show") as connection:
-        catalog = Catalog(connection)
-        catalog.ensure_schema()
-        traces, wanted = Traces(connection), BatchId(batch)
-        batch_traces = traces.of(dataset.name, wanted, paths)
-        if not batch_traces:
-            of_partition = f" of {paths[0]}" if paths else ""
-            raise VarveError(
-                f"{dataset}: no batch {batch}{of_partition}. `varve history {dataset}` lists what there was."
-            )
-        current_versions = {
-            source: {path: str(current_batch.batch_id) for path, current_batch in catalog.current(source).items()}
-            for source in sorted(
-                {source_input.source for trace in batch_traces for source_input in trace.inputs}
-                & chosen_graph().datasets.keys()
-            )
-        }
-        read_by = traces.read_by(dataset.name, batch_traces[0].partition, wanted) if len(batch_traces) == 1 else None
-    code = chosen_graph().code_versions.get(dataset.name, "")
-    return {
-        "dataset": dataset.name,
-        "batch": batch,
-        "partitions": [_plain(trace, current_versions, code) for trace in batch_traces],
-        **({} if read_by is None else {"read_by": [list(reader) for reader in read_by]}),
+        Catalog(connection).ensure_schema()
+        return trace_values(connection, dataset, BatchId(batch), paths)
+
+
+def trace_values(
+    connection: psycopg.Connection,
+    dataset: Dataset,
+    batch: BatchId,
+    paths: Sequence[str] | None,
+    readers: Collection[tuple[str, str]] | None = None,
+) -> dict[str, Any]:
+    """Return the trace of a batch over a connection, of these partitions or of all.
+
+    What was made from it is looked for among `readers`, which are (dataset, partition); None: in the whole catalog.
+    Raises VarveError for an unknown batch.
+    """
+    traces = Traces(connection)
+    batch_traces = traces.of(dataset.name, batch, paths)
+    if not batch_traces:
+        of_partition = f" of {paths[0]}" if paths else ""
+        raise VarveError(f"{dataset}: no batch {batch}{of_partition}. `varve history {dataset}` lists what there was.")
+    inputs = {
+        (each.source, each.partition)
+        for trace in batch_traces
+        for each in trace.inputs
+        if each.source in chosen_graph().datasets
     }
+    current_batches = traces.current(inputs)
+    values: dict[str, Any] = {"dataset": dataset.name, "batch": batch.millis}
+    code = chosen_graph().code_versions.get(dataset.name, "")
+    values["partitions"] = [_plain(trace, current_batches, code) for trace in batch_traces]
+    if len(batch_traces) == 1:
+        path = batch_traces[0].partition
+        read_by = (
+            traces.read_by(dataset.name, path, batch)
+            if readers is None
+            else traces.read_by_these(dataset.name, path, batch, readers)
+        )
+        values["read_by"] = [list(reader) for reader in read_by]
+    return values
 
 
-def _plain(trace: Trace, current_versions: dict[str, dict[str, str]], current_code: str) -> dict[str, Any]:
+def _plain(trace: Trace, current_batches: Mapping[tuple[str, str], BatchId], current_code: str) -> dict[str, Any]:
     return {
         "partition": trace.partition,
         "state": trace.state,
@@ -92,8 +110,8 @@ def _plain(trace: Trace, current_versions: dict[str, dict[str, str]], current_co
                 "partition": source_input.partition,
                 "version": source_input.version,
                 # A landing file has no batch: its version is a hash of its content.
-                "now": current_versions[source_input.source].get(source_input.partition)
-                if source_input.source in current_versions
+                "now": str(current_batches[source_input.source, source_input.partition])
+                if (source_input.source, source_input.partition) in current_batches
                 else None,
             }
             for source_input in sorted(trace.inputs)

@@ -61,7 +61,7 @@ def history(dataset_name: str, words: Sequence[str], *, run_id: str | None, limi
     with opened() as past:
         paths = _matching(past, dataset_name, words) if words else None
         batches = past.batches(dataset.name, paths, run_id=run_id, limit=limit)
-    return [_batch(batch) for batch in batches]
+    return [batch_values(batch) for batch in batches]
 
 
 def changes(dataset_name: str, words: Sequence[str], *, limit: int) -> list[dict[str, Any]]:
@@ -199,7 +199,8 @@ def _matching(past: History, dataset_name: str, words: Sequence[str]) -> list[st
     return matching(declared(dataset_name), words, partitions)
 
 
-def _batch(batch: PastBatch) -> dict[str, Any]:
+def batch_values(batch: PastBatch) -> dict[str, Any]:
+    """Return a batch as plain values; sizes in bytes, times in UTC."""
     return {
         "partition": batch.partition,
         "batch_id": batch.batch_id.millis,

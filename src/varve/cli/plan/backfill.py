@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ import pendulum
 
 from varve.catalog.backfills import Backfills
 from varve.catalog.catalog import Catalog
+from varve.catalog.planning.acceptances import AcceptedInput
 from varve.cli.context import chosen_graph, chosen_settings
 from varve.cli.plan.open_plan import opened_plan
 from varve.cli.printing import Table
@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from rich.console import Console
+
+    from varve.cli.plan.open_plan import OpenPlan
+    from varve.model.dataset import Dataset
+    from varve.model.partitions.key import PartitionKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +45,9 @@ class BackfillPart:
 
 
 def plan(
-    name: str, words: Sequence[str], *, first: str | None, last: str | None, downstream: str
-) -> list[BackfillPart]:
-    """Return what would be marked, upstream datasets first; nothing is marked yet.
+    name: str, words: Sequence[str], *, first: str | None, last: str | None, downstream: str, accept: str = "none"
+) -> tuple[list[BackfillPart], list[AcceptedInput]]:
+    """Return what would be marked, upstream datasets first, and what is accepted as it is; nothing is marked yet.
 
     Raises VarveError with what is wrong in the request.
     """
@@ -59,6 +63,7 @@ def plan(
         keys = selected(dataset, first=first, last=last, words=values_by_column, members=open_plan.members, now=now)
         followed_names = _downstream(downstream)
         marked_keys = with_downstream(chosen_graph(), dataset, keys, followed_names, members=open_plan.members, now=now)
+        accepted = _accepted(open_plan, dataset, keys, marked_keys, accept, now)
         costs = Backfills(open_plan.connection).costs(list(marked_keys))
     limit = chosen_settings().partitions_per_run
     parts = []
@@ -74,17 +79,60 @@ def plan(
             )
         )
         cost = costs.get(dataset_name)
-        # The estimate grows with the number of partitions. It is rather too high than too low: a run takes some
-        # seconds however few partitions it holds.
-        seconds = None if cost is None else cost.seconds * max(count, math.ceil(len(partition_keys) / cost.partitions))
+        seconds = None if cost is None else cost.estimate(len(partition_keys), count).seconds
         parts.append(BackfillPart(dataset_name, [key.path for key in partition_keys], count, seconds))
-    return parts
+    return parts, accepted
 
 
-def start(parts: Sequence[BackfillPart], *, reason: str) -> int:
+def _accepted(  # noqa: PLR0917
+    open_plan: OpenPlan,
+    dataset: Dataset,
+    keys: Sequence[PartitionKey],
+    marked: Mapping[str, Sequence[PartitionKey]],
+    accept: str,
+    now: pendulum.DateTime,
+) -> list[AcceptedInput]:
+    """The inputs that the backfill makes anew, with those readers of them that are to stay as they are.
+
+    Raises VarveError for a name that cannot be left out, and where what is left out reads what follows by itself.
+    """
+    if accept == "none":
+        return []
+    graph = chosen_graph()
+    reached = with_downstream(graph, dataset, keys, None, members=open_plan.members, now=now)
+    left = [name for name in reached if name not in marked and not graph.datasets[name].rejected_of]
+    names = left if accept == "rest" else _downstream(accept) or []
+    if wrong := [name for name in names if name not in left]:
+        raise VarveError(
+            f"{', '.join(wrong)}: computed again by this backfill, or not downstream of what is selected of {dataset}. "
+            f"Nothing was marked. What can be accepted is {', '.join(left) or 'nothing'}."
+        )
+    accepted: list[AcceptedInput] = []
+    for name in names:
+        existing = open_plan.facts.existing_partitions(name)
+        for edge in graph.edges[name]:
+            source = edge.upstream.name
+            if source in left and source not in names:
+                raise VarveError(
+                    f"{name} reads {source}, which would follow by itself. Nothing was marked. Compute it in this "
+                    f"backfill (--downstream {source}), or accept it too (--accept {source},{name})."
+                )
+            made = {key.path for key in marked.get(source, ())}
+            for key in reached[name] if made else ():
+                wanted = edge.dependency.upstream_of(key, members=open_plan.members, now=now).keys
+                accepted += [
+                    AcceptedInput(name, key.path, source, each.path)
+                    for each in wanted
+                    if each.path in made and key.path in existing
+                ]
+    return accepted
+
+
+def start(parts: Sequence[BackfillPart], accepted: Sequence[AcceptedInput], *, reason: str) -> int:
     """Mark the partitions of the plan, and return the number of the new backfill."""
+    paths = {part.dataset: part.paths for part in parts}
     with _backfills() as backfills:
-        return backfills.add({part.dataset: part.paths for part in parts}, reason=reason or "a backfill", owner=who())
+        return backfills.add(paths, reason=reason or "a backfill", owner=who(), accepted=accepted)
 
 
 def listed() -> list[dict[str, Any]]:
@@ -116,7 +164,7 @@ def change(console: Console, number: int, how: str) -> None:
     )
 
 
-def as_values(parts: Sequence[BackfillPart], number: int | None) -> dict[str, Any]:
+def as_values(parts: Sequence[BackfillPart], accepted: Sequence[AcceptedInput], number: int | None) -> dict[str, Any]:
     """Return the plan as plain values for `--json`."""
     return {
         "backfill": number,
@@ -124,10 +172,20 @@ def as_values(parts: Sequence[BackfillPart], number: int | None) -> dict[str, An
             {"dataset": part.dataset, "partitions": list(part.paths), "runs": part.runs, "seconds": part.seconds}
             for part in parts
         ],
+        "accepted": {name: sorted(paths) for name, paths in _by_dataset(accepted).items()},
     }
 
 
-def show_plan(console: Console, parts: Sequence[BackfillPart], number: int | None) -> None:
+def _by_dataset(accepted: Sequence[AcceptedInput]) -> dict[str, set[str]]:
+    paths: dict[str, set[str]] = {}
+    for each in accepted:
+        paths.setdefault(each.dataset, set()).add(each.path)
+    return paths
+
+
+def show_plan(
+    console: Console, parts: Sequence[BackfillPart], accepted: Sequence[AcceptedInput], number: int | None
+) -> None:
     """Print the plan as a table."""
     table = Table("dataset", "partitions", "from", "to", "runs", "about", title="To be computed again, in this order",
                   title_justify="left")  # fmt: skip
@@ -135,6 +193,8 @@ def show_plan(console: Console, parts: Sequence[BackfillPart], number: int | Non
         cost = "unknown" if part.seconds is None else _duration_text(part.seconds)
         table.add_row(part.dataset, f"{len(part.paths):,}", part.paths[0], part.paths[-1], f"{part.runs:,}", cost)
     console.print(table)
+    for name, paths in _by_dataset(accepted).items():
+        console.print(f"{name}: {counted(len(paths), 'partition')} accepted, and not computed again.", highlight=False)
     if number is None:
         console.print("Nothing was marked: this was a dry run.")
     else:

@@ -1,6 +1,7 @@
 """`varve plan`: a heat map of every dataset over time, coloured by state, with the counts and what is due.
 
-Not here: the cells (varve/planning/heat.py), and the same picture in Dagster (varve/dagster/automation/report.py).
+Not here: the cells (varve/planning/operations/heat.py), and the same picture in Dagster
+(varve/dagster/automation/report.py).
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Column
 from rich.text import Text
 
+from varve.catalog.backfills import Backfills
 from varve.catalog.catalog import Catalog
 from varve.cli.context import chosen_graph, chosen_settings
 from varve.cli.plan.changes import code_plan, plan_values, show_code_plan
@@ -18,11 +20,15 @@ from varve.cli.plan.unseen import show_unseen, unseen_values
 from varve.cli.printing import Table
 from varve.cli.problems.broken import broken_values, show_broken
 from varve.cli.problems.rejected import left_out_values, rejected_values, show_left_out, show_rejected
-from varve.planning.heat import WORST_FIRST
-from varve.planning.heat import heat as heat_of
+from varve.cli.selection import duration_text, size_text
+from varve.model.errors import counted, some
 from varve.planning.judgement.judgement import State
+from varve.planning.operations.heat import WORST_FIRST
+from varve.planning.operations.heat import heat as heat_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rich.console import Console
 
     from varve.catalog.code.plans import CodePlan
@@ -38,10 +44,11 @@ _COLOURS = {
     State.WAITING: "blue",
     State.UPCOMING: "grey70",
     State.MISSING: "grey30",
+    State.ACCEPTED: "dark_sea_green4",
     State.CURRENT: "green",
 }
 # One letter for each state, for terminals and files without colours.
-_LETTERS = {state: str(state)[0] for state in State} | {
+LETTERS = {state: str(state)[0] for state in State} | {
     State.ON_HOLD: "h",
     State.UPCOMING: "o",
     State.OUTDATED: "x",
@@ -51,7 +58,7 @@ _LETTERS = {state: str(state)[0] for state in State} | {
 
 
 def heat() -> dict[str, Any]:
-    """Return the heat map as plain values (see `planning.heat.heat`).
+    """Return the heat map as plain values (see `planning.operations.heat.heat`).
 
     With it come the files that arrived and are not taken, and what the code here changes.
     """
@@ -64,6 +71,7 @@ def heat_and_changes() -> tuple[dict[str, Any], CodePlan]:
         plan = code_plan(open_plan)
         picture = heat_of(chosen_graph(), open_plan.plan())
         return picture | {
+            "due": with_estimates(picture["due"], Backfills(open_plan.connection)),
             "changes": plan_values(plan),
             "rejected": rejected_values(open_plan.connection),
             "left_out": left_out_values(open_plan.connection),
@@ -79,7 +87,7 @@ def show(console: Console, heat_values: dict[str, Any], plan: CodePlan | None = 
     if plan is not None:
         show_code_plan(console, plan, explain=explain)
     plain = console.no_color or console.color_system is None
-    signs = _LETTERS if plain else dict.fromkeys(State, "■")
+    signs = LETTERS if plain else dict.fromkeys(State, "■")
     table = Table(Column("dataset", no_wrap=True), Column("over time", no_wrap=True), "partitions")
     for dataset in heat_values["datasets"]:
         states = [State(cell["state"]) for cell in dataset["cells"]]
@@ -91,7 +99,37 @@ def show(console: Console, heat_values: dict[str, Any], plan: CodePlan | None = 
     console.print(Text.assemble(*legend))
     for run in heat_values["due"][:10]:
         console.print(f"due: {run['dataset']} {run['text']}", markup=False, highlight=False)
+    if heat_values["due"]:
+        console.print(_total(heat_values["due"]), markup=False, highlight=False, soft_wrap=True)
     show_unseen(console, heat_values["unseen"])
     show_rejected(console, heat_values["rejected"])
     show_left_out(console, heat_values["left_out"])
     show_broken(console, heat_values["broken"])
+
+
+def with_estimates(due: Sequence[dict[str, Any]], backfills: Backfills) -> list[dict[str, Any]]:
+    """Return due runs with the seconds, rows and bytes that each will take; None where the dataset had no run yet."""
+    costs = backfills.costs(sorted({run["dataset"] for run in due}))
+    estimates = [costs[run["dataset"]].estimate(run["partitions"]) if run["dataset"] in costs else None for run in due]
+    return [
+        run
+        | {
+            "seconds": None if estimate is None else round(estimate.seconds, 3),
+            "rows": None if estimate is None else estimate.rows,
+            "bytes": None if estimate is None else estimate.size,
+        }
+        for run, estimate in zip(due, estimates, strict=True)
+    ]
+
+
+def _total(due: Sequence[dict[str, Any]]) -> str:
+    """Return what all due runs will take, by the medians of recent runs."""
+    partitions = counted(sum(run["partitions"] for run in due), "partition")
+    estimated = [run for run in due if run["seconds"] is not None]
+    text = f"due in all: {counted(len(due), 'run')} of {partitions}"
+    if not estimated:
+        return f"{text}; what they will take is not known before the first run."
+    seconds, rows, size = (sum(run[name] for run in estimated) for name in ("seconds", "rows", "bytes"))
+    unknown = sorted({run["dataset"] for run in due if run["seconds"] is None})
+    without = f"; without {some(unknown, limit=3)}, which had no run yet" if unknown else ""
+    return f"{text}, about {duration_text(seconds)}, {rows:,} rows and {size_text(size)}, by recent runs{without}."

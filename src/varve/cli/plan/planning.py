@@ -156,6 +156,35 @@ def apply(
         apply_command.show(console, applied)
 
 
+@app.command()
+def accept(
+    dataset: DatasetName,
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(help="Only partitions with these values, like day=2013-01-05.", metavar="[COL=VALUE]..."),
+    ] = None,
+    *,
+    reason: Annotated[str, typer.Option(help="Why; `varve why` says so.")] = "",
+    take_back: Annotated[bool, typer.Option("--take-back", help="End the acceptance: they are stale again.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Keep stale partitions as they are: current with their old inputs, until these change again.
+
+    Example: [bold]varve accept shop.revenue day=2026-11-01 --reason 'a price of one cent'[/]
+    """
+    from varve.cli.plan import accept as accept_command
+
+    values = (
+        accept_command.take_back(dataset, words or [])
+        if take_back
+        else accept_command.accept(dataset, words or [], reason=reason)
+    )
+    if as_json:
+        console.print_json(json.dumps(values))
+    else:
+        accept_command.show(console, values)
+
+
 @backfill.command("start")
 def start(
     dataset: DatasetName,
@@ -168,24 +197,31 @@ def start(
     downstream: Annotated[
         str, typer.Option(help="What follows downstream: none, all, or names between commas.")
     ] = "none",
+    accept: Annotated[
+        str, typer.Option(help="What stays as it is downstream: none, rest (all that is not computed), or names.")
+    ] = "none",
     reason: Annotated[str, typer.Option(help="Why; every run of it says so.")] = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print the plan.")] = False,
     as_json: Json = False,
 ) -> None:
     """Mark partitions as dirty; the sensors compute them again, upstream first, and after fresh data.
 
-    With none, what is downstream still follows where its policy is to rebuild and the rows have changed.
+    With none, what is downstream still follows where its policy is to rebuild and the rows have changed. What --accept
+    names does not follow what this backfill makes: it is current with its old inputs, and shown as accepted, until they
+    change again or `varve accept --take-back`.
 
     Example: [bold]varve backfill start shop.sales --from 2026-11-01 --to 2026-11-07 --downstream all[/]
     """
     from varve.cli.plan import backfill as backfill_command
 
-    parts = backfill_command.plan(dataset, words or [], first=first, last=last, downstream=downstream)
-    number = None if dry_run else backfill_command.start(parts, reason=reason)
+    parts, accepted = backfill_command.plan(
+        dataset, words or [], first=first, last=last, downstream=downstream, accept=accept
+    )
+    number = None if dry_run else backfill_command.start(parts, accepted, reason=reason)
     if as_json:
-        console.print_json(json.dumps(backfill_command.as_values(parts, number)))
+        console.print_json(json.dumps(backfill_command.as_values(parts, accepted, number)))
     else:
-        backfill_command.show_plan(console, parts, number)
+        backfill_command.show_plan(console, parts, accepted, number)
 
 
 @backfill.command("list")

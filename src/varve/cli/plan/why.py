@@ -25,9 +25,14 @@ from varve.planning.judgement.judgement import State
 from varve.planning.requested import why_not
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from rich.console import Console
+
+    from varve.cli.plan.open_plan import OpenPlan
+    from varve.model.dataset import Dataset
+    from varve.model.partitions.key import PartitionKey
+    from varve.planning.judgement.judgement import Judgement
 
 _LISTED = 40
 
@@ -40,38 +45,42 @@ def why(name: str, words: Sequence[str]) -> dict[str, Any]:
     dataset = dataset_named(name, chosen_graph())
     key = parsed(dataset, words)
     with opened_plan() as open_plan:
-        plan = open_plan.plan()
-        fact = open_plan.facts.of(dataset.name, [key.path]).get(key.path, NOTHING)
-        judged = plan.judgements[dataset.name].get(key.path)
-        reads = []
-        for edge in chosen_graph().edges[dataset.name]:
-            wanted = [
-                upstream_key.path for upstream_key in edge.dependency.upstream_of(key, members=open_plan.members).keys
-            ]
-            judgements, upstream_facts = (
-                plan.judgements[edge.upstream.name],
-                open_plan.facts.of(edge.upstream.name, wanted),
-            )
-            reads += [
-                {
-                    "dataset": edge.upstream.name,
-                    "partition": path,
-                    "batch": upstream_facts[path].batch
-                    if path in upstream_facts and upstream_facts[path].batch
-                    else None,
-                    "state": judgements[path].state if path in judgements else State.MISSING,
-                    "reason": judgements[path].reason if path in judgements else "nothing that it reads is there",
-                }
-                for path in wanted
-            ]
-        lease_values = None if not fact.run else _lease_values(Leases(open_plan.connection).of(fact.run))
-        failures = [batch for batch in History(open_plan.connection).batches(dataset.name, [key.path]) if batch.failure]
-        left_out = [entry for entry in left_out_values(open_plan.connection) if entry["dataset"] == dataset.name]
-        rejected_rows = rejected_row_values(open_plan.connection, dataset.rejected_of or dataset.name, key.path)
-        rejected = [
-            arrival for arrival in rejected_values(open_plan.connection)
-            if (arrival["dataset"], arrival["partition"]) == (dataset.name, key.path)
-        ]  # fmt: skip
+        return why_of(dataset, key, open_plan, open_plan.plan().judgements)
+
+
+def why_of(
+    dataset: Dataset, key: PartitionKey, open_plan: OpenPlan, judgements: Mapping[str, Mapping[str, Judgement]]
+) -> dict[str, Any]:
+    """The same of a partition by judgements that were made before, of every partition."""
+    fact = open_plan.facts.of(dataset.name, [key.path]).get(key.path, NOTHING)
+    judged = judgements[dataset.name].get(key.path)
+    reads = []
+    for edge in chosen_graph().edges[dataset.name]:
+        upstream = edge.upstream.name
+        wanted = [
+            upstream_key.path for upstream_key in edge.dependency.upstream_of(key, members=open_plan.members).keys
+        ]
+        upstream_facts = open_plan.facts.of(upstream, wanted)
+        reads += [
+            {
+                "dataset": upstream,
+                "partition": path,
+                "batch": upstream_facts.get(path, NOTHING).batch or None,
+                "state": judgements[upstream][path].state if path in judgements[upstream] else State.MISSING,
+                "reason": judgements[upstream][path].reason
+                if path in judgements[upstream]
+                else "nothing that it reads is there",
+            }
+            for path in wanted
+        ]
+    lease_values = None if not fact.run else _lease_values(Leases(open_plan.connection).of(fact.run))
+    failures = [batch for batch in History(open_plan.connection).batches(dataset.name, [key.path]) if batch.failure]
+    left_out = [entry for entry in left_out_values(open_plan.connection) if entry["dataset"] == dataset.name]
+    rejected_rows = rejected_row_values(open_plan.connection, dataset.rejected_of or dataset.name, key.path)
+    rejected = [
+        arrival for arrival in rejected_values(open_plan.connection)
+        if (arrival["dataset"], arrival["partition"]) == (dataset.name, key.path)
+    ]  # fmt: skip
     absence_reason = why_not(dataset, key, now=pendulum.now("UTC").timestamp(), members=open_plan.members)
     return {
         "dataset": dataset.name,

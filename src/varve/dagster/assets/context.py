@@ -81,11 +81,19 @@ class RunPartitions:
         for value in self._before(lead, values[place]):
             yield partitioning.key([*values[:place], value, *values[place + 1 :]])
 
+    @property
+    def previous(self) -> PartitionKey | None:
+        """The partition before the run's first one, in the order of `past`; None where it is the first of all.
+
+        Of a dynamic set whose keys are high watermarks, it is the low watermark.
+        """
+        return next(self.past(), None)
+
     def _before(self, dimension: Dimension, value: Value) -> Iterator[Value]:
         """The keys of a dimension before one of them, the last one first."""
         if isinstance(dimension, TimeDimension):
             window_start = dimension.start_of(value)
-            while (window_start := dimension.calendar.floor(window_start - 1)) >= dimension.first:
+            while (window_start := dimension.calendar.previous_start(window_start)) >= dimension.first:
                 yield dimension.value_at(window_start)
             return
         keys = list(dimension.keys(self.sets.members() if isinstance(dimension, DynamicDimension) else None))

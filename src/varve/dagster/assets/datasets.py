@@ -10,7 +10,7 @@ import inspect
 import sys
 import textwrap
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,6 +53,8 @@ class DatasetAsset:
         captured: the table that it is a copy of, where it is one.
         source: the declaration as it is written: the text of its file, or of its function.
         compute: the function that returns its rows; None where a run of another dataset, or a capture, writes them.
+        lineage: by column of a SELECT, the columns of datasets of which it is made; empty for any other body.
+        checks: the conditions of its EXPECT, by name.
     """
 
     dataset: Dataset
@@ -62,6 +64,8 @@ class DatasetAsset:
     captured: CapturedTable | None = None
     source: str = ""
     compute: Callable[..., Any] | None = None
+    lineage: Mapping[str, tuple[tuple[str, str], ...]] = field(default_factory=dict, hash=False)
+    checks: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     def __call__(self, *arguments: Any, **inputs: Any) -> Any:
         """Call the author's function with these arguments: nothing is started, stored or published.
@@ -176,6 +180,7 @@ def _asset(
         kinds=_kinds(dataset),
         owners=list(dataset.owners),
         code_version=version,
+        freshness_policy=freshness_policy(dataset),
         metadata={
             **_metadata(dataset),
             **{
@@ -202,7 +207,25 @@ def graph_of(declared: Iterable[DatasetAsset | BrokenDataset]) -> Graph:
         {declared_asset.dataset.name: declared_asset.code_version for declared_asset in listed},
         tuple(item for item in everything if isinstance(item, BrokenDataset)),
         {declared_asset.dataset.name: declared_asset.source for declared_asset in listed},
+        {item.dataset.name: item.lineage for item in listed if item.lineage},
+        {
+            item.dataset.name: {one.name: one.condition for one in item.dataset.expectations} | dict(item.checks)
+            for item in listed
+            if item.dataset.expectations or item.checks
+        },
     )
+
+
+def freshness_policy(dataset: Dataset) -> dg.FreshnessPolicy | None:
+    """Dagster's policy for FRESH WITHIN of a dataset without a time dimension, in whole minutes at least; else None.
+
+    Dagster counts from the last materialisation of the asset, whichever partition that was: of windows that says
+    nothing. They have the check `fresh`.
+    """
+    fresh_within = dataset.policy.fresh_within
+    if fresh_within is None or dataset.partitioning.time is not None:
+        return None
+    return dg.FreshnessPolicy.time_window(max(fresh_within, dt.timedelta(minutes=1)))
 
 
 def _storage(dataset: Dataset) -> str:

@@ -114,7 +114,12 @@ def _asset(sql_asset: SqlAsset) -> DatasetAsset:
     asset = dataset_asset(sql_asset.dataset, reads=reads, code_version=sql_asset.code_version, about=dagster_options)(
         _compute(sql_asset)
     )
-    return replace(asset, source=sql_asset.source.text)
+    return replace(
+        asset,
+        source=sql_asset.code_text,
+        lineage=sql_asset.lineage,
+        checks=dict(sql_asset.compiled.expectations),
+    )
 
 
 def lineage_metadata(sql_asset: SqlAsset) -> dict[str, Any]:
@@ -146,7 +151,7 @@ def _compute(sql_asset: SqlAsset) -> Callable[..., Any]:
             try:
                 frame = rows(sql_asset, context, opened, frames)
             except VarveError as error:
-                context.resources.builds.abandon(opened, str(error))
+                context.resources.builds.abandon(opened, str(error), blamed=error.partitions)
                 raise
         if (reused := _same_files(sql_asset, context, opened)) is not None:
             yield dg.Output(reused, metadata=lineage_metadata(sql_asset))
@@ -174,7 +179,7 @@ def _reusable_batches(
         not reuse_allowed(context.run.tags)
         or opened.together
         or sql_asset.sql.query is None
-        or sql_asset.dataset.policy.refresh_last
+        or sql_asset.dataset.recomputes
     ):
         return None
     in_environment = bool(opened.catalog.environment)
@@ -220,7 +225,8 @@ class Expectations:
         counts = {name: int(count) for name, count in observed_by(self.observation).items() if count}
         if not counts:
             return
-        messages = self._broken(counts)
+        messages, blamed = self._broken(counts)
+        self.opened.broken_expectations |= messages
         for expectation in self.sql_asset.sql.expectations:
             message = messages.get(expectation.name)
             report_check(
@@ -235,23 +241,28 @@ class Expectations:
                 ),
             )
         raise VerifyFailed(
-            f"{self.opened.build}: {'; '.join(messages.values())}. {NOTHING_LOST} Mend the query or what it reads."
+            f"{self.opened.build}: {'; '.join(messages.values())}. {NOTHING_LOST} Mend the query or what it reads.",
+            partitions=blamed,
         )
 
-    def _broken(self, counts: Mapping[str, int]) -> dict[str, str]:
-        """Return by expectation that rows break how many of which partitions do, and some of them."""
+    def _broken(self, counts: Mapping[str, int]) -> tuple[dict[str, str], set[str]]:
+        """Return by expectation that rows break how many of which partitions do, and some of them.
+
+        With it the paths of the partitions that break one; none where an expectation does not say which.
+        """
         opened = self.opened
         store = self.context.resources.builds.store(opened.build.dataset, opened.catalog)
         staged_rows = store.read(opened.build.dataset, [opened.build.as_batch(batch) for batch in opened.staged])
-        messages = {}
+        messages, blamed, is_known = {}, set[str](), True
         for expectation in self.sql_asset.sql.expectations:
             if count := counts.get(expectation.name):
-                phrase = broken_rows(staged_rows, expectation.text, opened.build, opened.staged)
+                phrase, paths = broken_rows(staged_rows, expectation.text, opened.build, opened.staged)
+                blamed, is_known = blamed | paths, is_known and bool(paths)
                 by_count = broken_expectations(self.sql_asset, {expectation.name: count})
                 # A condition may be false of the rows that are made, and true of them as they are stored.
                 message = f"{expectation.name} ({expectation.text}): {phrase}" if phrase else by_count
                 messages[expectation.name] = redacted(message)
-        return messages
+        return messages, blamed if is_known else set()
 
     def results(self) -> Iterator[dg.AssetCheckResult]:
         """Yield a passed check for each expectation: where one had failed, the run would have ended before."""

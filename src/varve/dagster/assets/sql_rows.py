@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from varve.dagster.assets.python_files import named_module
+from varve.dagster.assets.sql_functions import register_functions
 from varve.model.errors import VarveError, counted
 from varve.model.partitions.dimension import DynamicDimension
-from varve.planning.requested import EFFECTS_TAG, ENVIRONMENT_TAG
+from varve.planning.requested import EFFECTS_TAG
 from varve.sql.code.foreign import FOR
 from varve.sql.spark.execute import per_scope_rows, rows_of, union_all
 from varve.sql.syntax.options import ARGS, CONF, SUBMIT
@@ -44,15 +45,15 @@ def rows(
         arrived_rows: DataFrame = context.resources.landing.read(context)
         return arrived_rows
     if sql_asset.sql.query is None:
-        _refuse_effects(sql_asset, context.run.tags)
+        _refuse_effects(sql_asset, opened.catalog.environment, context.run.tags)
     if sql_asset.sql.body is Body.SPARK:
         return _program(sql_asset, context, opened, frames)
     return computed(sql_asset, context.resources.spark.spark_session, keys, frames)
 
 
-def _refuse_effects(sql_asset: SqlAsset, tags: Mapping[str, str]) -> None:
+def _refuse_effects(sql_asset: SqlAsset, environment: str, tags: Mapping[str, str]) -> None:
     """Raise VarveError where an environment would run what may change something outside of Varve."""
-    if (environment := tags.get(ENVIRONMENT_TAG)) and tags.get(EFFECTS_TAG) != "yes":
+    if environment and tags.get(EFFECTS_TAG) != "yes":
         raise VarveError(
             f"{sql_asset.dataset} is computed by {sql_asset.sql.entry}, which may change something outside of Varve. "
             f"Nothing was run. Where it may run in environment {environment}, say so: varve env run {environment} "
@@ -64,6 +65,7 @@ def computed(
     sql_asset: SqlAsset, spark: SparkSession, keys: Sequence[PartitionKey], frames: Mapping[str, DataFrame]
 ) -> DataFrame:
     """Return the rows of a query or of a Python function for these partitions, with their partition columns."""
+    register_functions(spark, sql_asset)
     if sql_asset.sql.query is not None:
         return _queried(sql_asset, spark, sql_asset.sql.query, keys, frames)
     return _python(sql_asset, spark, keys, frames)
@@ -76,6 +78,7 @@ def watched(sql_asset: SqlAsset, frame: DataFrame) -> tuple[DataFrame, Observati
 
     if not sql_asset.sql.expectations:
         return frame, None
+    register_functions(frame.sparkSession, sql_asset)
     observation = Observation("expectations")
     counts = [
         F.count_if(~F.expr(f"({expectation.text}\n)")).alias(expectation.name)
@@ -173,6 +176,7 @@ def _program(
     scratch = builds.store(opened.build.dataset, opened.catalog).scratch(opened.build.dataset)
     task = ProgramTask(builds.settings, opened.build, spark, scopes, sql_asset.scopes.types, scratch)
     names = sql_asset.scopes.partitioning.names
+    register_functions(spark, sql_asset)
     inputs = {}
     for using in sql.using:
         frame = _queried(sql_asset, spark, using.query, keys, frames)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import TYPE_CHECKING, TypeVar
 
@@ -19,12 +19,17 @@ from varve.catalog.catalog import Catalog
 from varve.catalog.code.deployments import Deployments
 from varve.catalog.leases import Leases
 from varve.catalog.planning.facts import CatalogFacts, Changes, living
+from varve.dagster.internal import keys_in_range
 from varve.dagster.leases.leases import dead_runs, end_dead
+from varve.dagster.partitions.definitions import dataset_partitions_def
+from varve.dagster.partitions.set_feed import feed
 from varve.dagster.partitions.sets_sensor import grow, sets_of
+from varve.dagster.runs.telling import tell_dead
 from varve.model.errors import UnknownPartition, VarveError
+from varve.model.partitions.dimension import DynamicDimension
 from varve.planning.judgement.judging import RetryLimits
 from varve.planning.reconcile import Limits, Planner
-from varve.planning.requested import ENVIRONMENT_TAG, asked_partitions
+from varve.planning.requested import ENVIRONMENT_TAG, RANGE_END_TAG, RANGE_START_TAG, asked_partitions, has_set
 from varve.services.postgres import connect
 
 if TYPE_CHECKING:
@@ -87,6 +92,7 @@ class Reconciler:
         end_dead(instance, dead_reasons)
         in_flight = runs_in_flight(self.graph, instance, runs)
         # A killed run frees its locks and reports nothing. From here on its builds count as failed like any other.
+        tell_dead(self.graph, Catalog(connection), settings)
         Catalog(connection).fail_dead_batches()
         for dataset, paths in living(connection).items():
             in_flight[dataset] |= paths
@@ -94,12 +100,14 @@ class Reconciler:
             changed_facts = self._changes.since_last(connection, in_flight)
             # Dagster refuses requests for keys that are not in its sets, and the sensor that updates the sets ticks at
             # other times. So the sets are updated here, too.
+            fed = feed(connection, instance, self.graph, settings)
             while grow(instance, self.graph):
                 pass
             members = sets_of(instance, self.graph).members()
             codes = Deployments(connection).states(self.graph, deploy=True)
             facts = CatalogFacts(connection, in_flight, codes)
-            return self._planner.tick(facts, changed_facts, now=pendulum.now("UTC"), members=members, codes=codes)
+            plan = self._planner.tick(facts, changed_facts, now=pendulum.now("UTC"), members=members, codes=codes)
+            return replace(plan, failed={**_of_datasets(self.graph, fed.problems), **plan.failed})
         except BaseException:
             # The planner may have seen half of the changes: the next tick begins with a new one.
             self._planner = None
@@ -133,6 +141,16 @@ class Reconciler:
         if not ended.in_vain:
             return True
         return ended.in_vain < retry_limits.attempts and time.time() >= ended.last + retry_limits.after(ended.in_vain)
+
+
+def _of_datasets(graph: Graph, problems: Mapping[str, str]) -> dict[str, str]:
+    """The problems of sets, by the datasets that have a partition for each key of the set."""
+    return {
+        dataset.name: problems[dimension.set_name]
+        for dataset in graph.datasets.values()
+        for dimension in dataset.partitioning.dimensions
+        if isinstance(dimension, DynamicDimension) and dimension.set_name in problems
+    }
 
 
 def looked_up(
@@ -172,7 +190,7 @@ def runs_in_flight(graph: Graph, instance: dg.DagsterInstance, runs: Sequence[dg
         if run.tags.get(ENVIRONMENT_TAG):
             continue
         for dataset in [graph.datasets[name] for name in _selected_datasets(run) if name in graph.datasets]:
-            in_flight[dataset.name] |= dict.fromkeys(_asked_paths(dataset, run.tags), run.run_id)
+            in_flight[dataset.name] |= dict.fromkeys(_asked_paths(dataset, run.tags, instance), run.run_id)
     return in_flight
 
 
@@ -180,12 +198,22 @@ def _selected_datasets(run: dg.DagsterRun) -> list[str]:
     return [".".join(key.path) for key in run.asset_selection or ()]
 
 
-def _asked_paths(dataset: Dataset, tags: Mapping[str, str]) -> list[str]:
+def _asked_paths(dataset: Dataset, tags: Mapping[str, str], instance: dg.DagsterInstance) -> list[str]:
     """Return the paths of the partitions that a run's tags name: one, or a range of them."""
     try:
-        return [key.path for key in asked_partitions(dataset, tags)]
+        ends = asked_partitions(dataset, tags)
+        # Which keys of a set lie between two of them only Dagster knows.
+        if RANGE_START_TAG not in tags or not has_set(dataset):
+            return [key.path for key in ends]
+        definition = dataset_partitions_def(dataset)
+        assert definition is not None
+        texts = keys_in_range(definition, instance, tags[RANGE_START_TAG], tags[RANGE_END_TAG])
+        return [dataset.partitioning.from_dagster(text).path for text in texts]
     except UnknownPartition:
         return []
+    except dg.DagsterError:
+        # A key of the range was removed from its set meanwhile: the run fails and says so.
+        return [key.path for key in ends]
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,8 @@ from varve.dagster.automation.reconciling import limits_of, looked_up
 from varve.model.errors import counted, some
 from varve.planning.arrivals.arrivals import Rejected
 from varve.planning.graph import Graph
-from varve.planning.heat import WORST_FIRST, heat
 from varve.planning.judgement.judgement import State
+from varve.planning.operations.heat import WORST_FIRST, heat
 from varve.planning.reconcile import RunPlan, reconcile
 from varve.project import Project
 from varve.services.postgres import connect
@@ -37,6 +37,7 @@ COLOURS = {
     State.WAITING: "#5b7bd5",
     State.UPCOMING: "#b9c4e0",
     State.MISSING: "#d9dce1",
+    State.ACCEPTED: "#8fb98f",
     State.CURRENT: "#3fa66b",
 }
 # Sizes of the picture in pixels: the height of a row, the width of a cell with its gap, and where the cells begin.

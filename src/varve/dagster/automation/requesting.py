@@ -18,13 +18,14 @@ from varve.dagster.automation.reconciling import IDENTITY_TAG, Ended
 from varve.dagster.internal import keys_in_range, unknown_keys, validated
 from varve.dagster.partitions.definitions import dataset_partitions_def
 from varve.model.errors import cut, some
+from varve.model.partitions.partitioning import is_dynamic, set_of
 from varve.model.partitions.windows import why_not_there
 from varve.planning.reasons import LONGEST
 from varve.planning.requested import AGAIN_TAG, RANGE_END_TAG, RANGE_START_TAG, REASON_TAG, shown_partitions
 from varve.planning.run_requests import parts_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from varve.model.dataset import Dataset
     from varve.model.partitions.key import PartitionKey
@@ -61,7 +62,9 @@ def _acceptable(run: Run, instance: dg.DagsterInstance) -> tuple[list[Run], list
     if definition is None:
         return [run], []
     for part in parts_of(run, [key for key in run.partitions if text_by_key[key] not in unknown]):
-        if len(part.partitions) > 1 and keys_in_range(
+        if len(part.partitions) > 1 and (name := _only_set(dataset)):
+            accepted_runs += _in_order_of(instance.get_dynamic_partitions(name), part, text_by_key)
+        elif len(part.partitions) > 1 and keys_in_range(
             definition, instance, text_of(part.first), text_of(part.last)
         ) != {text_by_key[key] for key in part.partitions}:
             # Dagster's range has other keys than the run, or lacks some: request each partition by itself.
@@ -72,6 +75,29 @@ def _acceptable(run: Run, instance: dg.DagsterInstance) -> tuple[list[Run], list
         for key_text in {text_of(part.first), text_of(part.last)}:
             validated(definition, instance, key_text)
     return accepted_runs, left_out
+
+
+def _only_set(dataset: Dataset) -> str:
+    """The name of Dagster's set, where the partitions of the dataset are the keys of one set and nothing else."""
+    (fold, *others) = dataset.partitioning.folds.values()
+    return (set_of(fold) or "") if not others and is_dynamic(fold) else ""
+
+
+def _in_order_of(texts: Sequence[str], run: Run, text_by_key: Mapping[PartitionKey, str]) -> list[Run]:
+    """Cut a run where Dagster has other keys between two of its own, by when they were added to the set."""
+    places = {text: place for place, text in enumerate(texts)}
+    tokens = dict(zip(run.partitions, run.tokens, strict=True)) if run.tokens else {}
+    ordered = sorted(run.partitions, key=lambda key: places[text_by_key[key]])
+    pieces: list[list[PartitionKey]] = []
+    for key in ordered:
+        if pieces and places[text_by_key[pieces[-1][-1]]] + 1 == places[text_by_key[key]]:
+            pieces[-1].append(key)
+        else:
+            pieces.append([key])
+    return [
+        replace(run, partitions=tuple(piece), tokens=tuple(tokens[key] for key in piece) if tokens else ())
+        for piece in pieces
+    ]
 
 
 def run_request(run: Run, ended: Ended | None = None) -> dg.RunRequest:

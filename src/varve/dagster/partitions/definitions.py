@@ -19,6 +19,7 @@ import pendulum
 
 from varve.model.partitions.calendar import Every, cron_of
 from varve.model.partitions.dimension import TimeDimension
+from varve.model.partitions.own_calendar import Calendar
 from varve.model.partitions.partitioning import DAGSTER_COMFORT, Fold, Partitioning, fold_texts, set_of, time_set
 from varve.model.partitions.windows import kept_from
 from varve.model.partitions.zone import DAY, stretch
@@ -80,7 +81,7 @@ def fold_def(fold: Fold, retention: dt.timedelta | None = None) -> dg.Partitions
 @lru_cache
 def tiled_alike(dimension: TimeDimension) -> bool:
     """Return whether Dagster has the same windows with the same keys, also where clocks change in the extent."""
-    if isinstance(dimension.tiling, Every):
+    if isinstance(dimension.tiling, Every | Calendar):
         return False
     last = dimension.last or int(pendulum.now("UTC").add(years=_YEARS_AHEAD).timestamp())
     first = dimension.calendar.floor(dimension.first)
@@ -136,7 +137,7 @@ def _alike_between(dimension: TimeDimension, start: int, end: int) -> bool:
 def _windows(
     dimension: TimeDimension, start: pendulum.DateTime, end: pendulum.DateTime | None, end_offset: int
 ) -> dg.TimeWindowPartitionsDefinition:
-    assert not isinstance(dimension.tiling, Every)
+    assert not isinstance(dimension.tiling, Every | Calendar)
     return dg.TimeWindowPartitionsDefinition(
         cron_schedule=cron_of(dimension.tiling),
         timezone=dimension.timezone,

@@ -185,6 +185,8 @@ def _single_dimension(mapping: DimensionMapping, reader_fold: Fold | None) -> Co
     if isinstance(rule, Only):
         return Compiled(_only(mapping, rule), exact=True)
     if isinstance(rule, Latest):
+        if isinstance(upstream, TimeDimension) and upstream.end_offset > 0:
+            return _covered_by_all("Dagster's last partition is a window that is not over")
         ordered = (
             tiled_alike(upstream) if isinstance(upstream, TimeDimension) else isinstance(upstream, StaticDimension)
         )

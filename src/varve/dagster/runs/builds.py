@@ -32,6 +32,7 @@ from varve.dagster.internal import (
 from varve.dagster.leases.heartbeat import Heartbeats
 from varve.dagster.partitions.dynamic_sets import PartitionSets
 from varve.dagster.runs import atomic_publish
+from varve.dagster.runs.telling import Telling
 from varve.model.errors import NOTHING_LOST, AlreadyBuilding, UnknownPartition, VarveError
 from varve.planning.requested import ENVIRONMENT_TAG, LANDING_TAG, asked_partitions, refused, shown_partitions
 from varve.services.postgres import connect
@@ -39,7 +40,8 @@ from varve.stores.open import open_store
 from varve.stores.open_build import OpenBuild
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    import logging
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from dagster import DagsterRun
 
@@ -56,8 +58,11 @@ if TYPE_CHECKING:
 class Builds:
     """The open builds of one run, by step."""
 
-    def __init__(self, graph: Graph, spark: SparkResource, settings: Settings) -> None:
+    def __init__(
+        self, graph: Graph, spark: SparkResource, settings: Settings, log: logging.Logger | None = None
+    ) -> None:
         self.graph = graph
+        self.telling = Telling(graph, settings, log)
         self.settings = settings
         self._spark = spark
         self._open: dict[tuple[str, str], OpenBuild] = {}
@@ -99,12 +104,14 @@ class Builds:
         return self._open[identity]
 
     def _begin(self, step: Any, dataset: Dataset, partitions: Sequence[PartitionKey]) -> OpenBuild:
-        environment = step.dagster_run.tags.get(ENVIRONMENT_TAG, "")
+        environment = self.environment(step.dagster_run)
         connection = connect(self.settings, application=f"varve {dataset} run {step.run_id[:8]}")
         catalog = EnvironmentCatalog(connection, environment) if environment else Catalog(connection)
         try:
             catalog.ensure_schema()
             code_version = self.graph.code_versions.get(dataset.name, "")
+            if environment and not step.dagster_run.tags.get(ENVIRONMENT_TAG):
+                self._enter(step, connection, environment)
             if environment:
                 generation = Generations(connection).of_environment(environment).get(dataset.name)
                 is_new = generation is not None and generation.is_new
@@ -119,13 +126,29 @@ class Builds:
                 deployments.refuse_evolving(dataset, self.graph.upstreams(dataset))
             build = catalog.begin(dataset, partitions, run_id=step.run_id, code_version=code_version)
             build.column_sets = self.graph.column_sets(dataset)
-            return OpenBuild(build, catalog)
         except BaseException as failure:
             catalog.connection.close()
             if isinstance(failure, AlreadyBuilding):
                 # This is no failure of the partitions: the other run computes what this one was to compute.
                 self._begun_steps.add(step.step.key)
             raise
+        opened = OpenBuild(build, catalog)
+        self.telling.began(opened)
+        return opened
+
+    def environment(self, run: DagsterRun) -> str:
+        """Return the environment in which a run computes, by its tag or by the setting; "" for production."""
+        return run.tags.get(ENVIRONMENT_TAG) or self.settings.environment or ""
+
+    def _enter(self, step: Any, connection: psycopg.Connection, environment: str) -> None:
+        """Note that the environment computes with the code that is here: `varve env run` has not done that."""
+        environments = Environments(connection)
+        environments.get(environment)
+        environments.set_code(environment, self.graph)
+        Generations(connection).enter(environment, self.graph)
+        environments.use(environment)
+        # No sensor of production takes the run for one of its own.
+        step.instance.add_run_tags(step.run_id, {ENVIRONMENT_TAG: environment})
 
     def _refusal_reason(self, step: Any, dataset: Dataset, partitions: Sequence[PartitionKey]) -> str:
         return refused(
@@ -182,13 +205,22 @@ class Builds:
             with contextlib.suppress(psycopg.Error):
                 build_or_rejected.catalog.release(build_or_rejected.build)
             build_or_rejected.catalog.connection.close()
+        self.telling.ended()
 
-    def abandon(self, opened: OpenBuild, reason: str, *, discard: bool = True) -> None:
-        """End a build that will not publish, and with `discard` remove what it has written, as far as possible."""
+    def abandon(self, opened: OpenBuild, reason: str, *, discard: bool = True, blamed: Collection[str] = ()) -> None:
+        """End a build that will not publish, and with `discard` remove what it has written, as far as possible.
+
+        `blamed` are the paths of the partitions that have failed, where that is known: the others are forgotten.
+        """
         # Errors of the clean-up are suppressed: the first failure is the one to report, and no reader sees the rest.
         for build_or_rejected in opened.with_rejected:
             with contextlib.suppress(psycopg.Error, OSError):
-                has_failed = build_or_rejected.catalog.fail(build_or_rejected.build, reason)
+                has_failed = build_or_rejected.catalog.fail(
+                    build_or_rejected.build, reason, blamed, build_or_rejected.broken_expectations
+                )
+                # Where the catalog cannot be asked, nothing is told: the batch may have become current.
+                if has_failed:
+                    self.telling.failed(build_or_rejected, reason)
                 # Where a run is ended right after its publish, its batches are current and must not be discarded.
                 if discard and has_failed:
                     self.store(build_or_rejected.build.dataset, build_or_rejected.catalog).discard(
@@ -221,7 +253,7 @@ class Builds:
                 or ".".join(by_step[step].path) not in self.graph.datasets
             ):
                 continue
-            dataset, environment = self.dataset(by_step[step]), run.tags.get(ENVIRONMENT_TAG, "")
+            dataset, environment = self.dataset(by_step[step]), self.environment(run)
             partitions = asked_partitions(dataset, run.tags)
             # Where the catalog cannot be reached, only Dagster's records have the failure.
             with contextlib.suppress(psycopg.Error, VarveError):
@@ -231,7 +263,10 @@ class Builds:
                     catalog.ensure_schema()
                     code_version = self.graph.code_versions.get(dataset.name, "")
                     build = catalog.begin(dataset, partitions, run_id=run.run_id, code_version=code_version)
+                    opened = OpenBuild(build, catalog)
+                    self.telling.began(opened)
                     catalog.fail(build, reason)
+                    self.telling.failed(opened, reason)
                     catalog.release(build)
 
 
@@ -250,7 +285,7 @@ def builds_resource(graph: Graph, project: Project) -> dg.ResourceDefinition:
 
     @dg.resource(required_resource_keys={"spark"}, description="What the steps of a run hold from read to publish.")
     def builds(context: dg.InitResourceContext) -> Iterator[Builds]:
-        run_builds = Builds(graph, context.resources.spark, project.settings)
+        run_builds = Builds(graph, context.resources.spark, project.settings, context.log)
         context.resources.spark.open_ahead()
         with _leased(context, run_builds.settings):
             try:
@@ -265,6 +300,7 @@ def builds_resource(graph: Graph, project: Project) -> dg.ResourceDefinition:
                     _log_error(
                         context, f"Nothing of {dataset_names} was published: the run was to publish all or none."
                     )
+                run_builds.telling.close()
 
     return builds
 

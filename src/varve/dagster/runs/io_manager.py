@@ -6,6 +6,7 @@ Not here: naming, writing and publishing (varve/stores), locks and traces (build
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import dagster as dg
@@ -45,9 +46,13 @@ class StoreIOManager(dg.IOManager):
                 edge = self._builds.graph.edge(opened.build.dataset, upstream)
                 staged_batches = atomic_publish.kept_back(self._builds.staged(), upstream)
                 batches = pin(opened, edge, self._builds.members(step_of(context).instance, edge), staged_batches)
-                return self._builds.store(upstream, opened.catalog).read(upstream, batches, edge.columns)
+                store = self._builds.store(upstream, opened.catalog)
+                if upstream.is_view:
+                    # Spark reads when the batch is written: so the files are compared again after that.
+                    opened.pre_publish_checks.append(partial(store.refuse_missing, upstream, batches))
+                return store.read(upstream, batches, edge.columns)
             except VarveError as error:
-                self._builds.abandon(opened, str(error))
+                self._builds.abandon(opened, str(error), blamed=error.partitions)
                 raise
 
     def handle_output(self, context: dg.OutputContext, obj: DataFrame | ReusedBatches) -> None:
@@ -72,14 +77,19 @@ class StoreIOManager(dg.IOManager):
                     else:
                         context.log.info("%s is staged, to be published with %s", build, ", ".join(opened.together))
             except BaseException as error:
+                if isinstance(error, ExpectationFailed):
+                    opened.broken_expectations |= error.broken
                 # Rows that break an expectation are not discarded, so that people can look at them.
+                is_kept = isinstance(error, ExpectationFailed)
                 for open_build in publishable:
-                    self._builds.abandon(open_build, str(error), discard=not isinstance(error, ExpectationFailed))
+                    blamed = getattr(error, "partitions", ()) if open_build is opened else ()
+                    self._builds.abandon(open_build, str(error), discard=not is_kept, blamed=blamed)
                 raise
             for batch in opened.staged:
                 key = build.dataset.partitioning.dagster_key(batch.partition)
                 add_partition_metadata(step, context.asset_key, key, published_metadata(opened, batch))
             for open_build in publishable:
+                self._builds.telling.published(open_build)
                 if open_build.build.dataset.rejected_of:
                     report_rejected(context, open_build)
             for open_build in publishable:
@@ -120,6 +130,7 @@ class StoreIOManager(dg.IOManager):
         except BaseException as error:
             self._builds.abandon(opened, str(error))
             raise
+        self._builds.telling.reused(opened, reused.batches)
         keys = {partition.path: build.dataset.partitioning.dagster_key(partition) for partition in build.partitions}
         for batch in reused.batches:
             batch_metadata = reused_metadata(build.dataset, batch) | {"varve/again": reason}

@@ -15,8 +15,14 @@ from __future__ import annotations
 import multiprocessing
 import sys
 from multiprocessing import forkserver
+from typing import TYPE_CHECKING
 
-from varve.dagster.internal import RUN_EXECUTION_MODULES
+from varve.dagster.internal import RUN_EXECUTION_MODULES, format_run_logs
+from varve.observe.log_lines import JsonLines
+from varve.services.settings import LogFormat
+
+if TYPE_CHECKING:
+    from varve.project import Project
 
 # Modules that nearly every run imports. None of them opens a connection or starts a thread, which a fork would break.
 PRELOADED = (
@@ -51,3 +57,8 @@ def fork_runs() -> None:
     spawned.Process = multiprocessing.get_context("forkserver").Process  # type: ignore[misc, assignment]
     # The fork server imports the modules now, while nobody waits; otherwise the first run would wait three seconds.
     forkserver.ensure_running()
+
+
+def write_logs(project: Project) -> None:
+    """Let the runs of this process write their logs as the project says (`VARVE_LOG_FORMAT`), from the next one on."""
+    format_run_logs(JsonLines() if project.sensor_settings.log_format is LogFormat.JSON else None)

@@ -9,11 +9,14 @@ Where clocks move, a window begins
 - each time the clock shows a wall of an expression whose hour is `*`, and never for one that it skips.
 So days have 23 or 25 hours, hours stay on the hour in zones that move by 30 minutes, and every key is one window.
 
+A calendar of one's own may have gaps, which belong to no window (listed_windows.py).
+
 Not here: keys (dimension.py).
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
@@ -22,6 +25,8 @@ import pendulum
 from varve.model.errors import VarveError
 from varve.model.partitions.cron import EveryDays, Walls, cron_walls
 from varve.model.partitions.grain import Grain
+from varve.model.partitions.listed_windows import listed_windows
+from varve.model.partitions.own_calendar import Calendar
 from varve.model.partitions.zone import DAY, instants, moment_of, stretch, wall_of
 
 if TYPE_CHECKING:
@@ -45,24 +50,50 @@ class Every:
         return f"every {pendulum.duration(seconds=self.duration.total_seconds()).in_words(locale='en')}"
 
 
-# A grain, a cron expression or shorthand (`@hourly`), or a duration from an anchor.
-Tiling: TypeAlias = Grain | str | Every
+# A grain, a cron expression or shorthand (`@hourly`), a duration from an anchor, or a calendar of one's own.
+Tiling: TypeAlias = Grain | str | Every | Calendar
 
 
-class Calendar(Protocol):
-    """A division of time into half-open windows; instants are seconds since 1970 in UTC."""
+class WindowCalendar(Protocol):
+    """A division of time into half-open windows, and gaps between them; instants are seconds since 1970 in UTC."""
 
     @property
     def timezone(self) -> str:
         """The IANA zone of its clock."""
         ...
 
+    @property
+    def has_gaps(self) -> bool:
+        """Whether there is time that belongs to no window."""
+        ...
+
+    @property
+    def extent(self) -> tuple[int, int]:
+        """The start of its first window, and the end of its last one."""
+        ...
+
     def floor(self, instant: int) -> int:
-        """The start of the window that holds the instant."""
+        """The start of the window that holds the instant, or of the gap that does."""
         ...
 
     def following(self, instant: int) -> int:
+        """The end of the window that holds the instant, or of the gap that does."""
+        ...
+
+    def begins(self, instant: int) -> bool:
+        """Whether a window begins at the instant."""
+        ...
+
+    def next_start(self, instant: int) -> int:
         """The start of the first window that begins after the instant."""
+        ...
+
+    def previous_start(self, instant: int) -> int:
+        """The start of the last window that begins before the instant."""
+        ...
+
+    def runs(self, start: int, end: int) -> list[tuple[int, int]]:
+        """The spans of windows without a gap between them, of those that begin from `start` to before `end`."""
         ...
 
     def wall(self, start: int) -> dt.datetime:
@@ -74,8 +105,48 @@ class Calendar(Protocol):
         ...
 
 
+class _Gapless(ABC):
+    """What follows from `floor` and `following` where every moment belongs to a window."""
+
+    __slots__ = ()
+
+    @property
+    def has_gaps(self) -> bool:
+        """See WindowCalendar."""
+        return False
+
+    @property
+    def extent(self) -> tuple[int, int]:
+        """See WindowCalendar: it has no first and no last window."""
+        return -(1 << 62), 1 << 62
+
+    @abstractmethod
+    def floor(self, instant: int) -> int:
+        """See WindowCalendar."""
+
+    @abstractmethod
+    def following(self, instant: int) -> int:
+        """See WindowCalendar."""
+
+    def begins(self, instant: int) -> bool:
+        """See WindowCalendar."""
+        return self.floor(instant) == instant
+
+    def next_start(self, instant: int) -> int:
+        """See WindowCalendar."""
+        return self.following(instant)
+
+    def previous_start(self, instant: int) -> int:
+        """See WindowCalendar."""
+        return self.floor(instant - 1)
+
+    def runs(self, start: int, end: int) -> list[tuple[int, int]]:
+        """See WindowCalendar."""
+        return [(start, end)] if start < end else []
+
+
 @dataclass(frozen=True, slots=True)
-class WallCalendar:
+class WallCalendar(_Gapless):
     """Windows that begin where the clock of a zone shows certain walls.
 
     Attributes:
@@ -87,7 +158,7 @@ class WallCalendar:
     repeats: bool
 
     def floor(self, instant: int) -> int:
-        """See Calendar."""
+        """See WindowCalendar."""
         while True:
             current = stretch(self.timezone, instant)
             wall = self.walls.floor(instant + current.offset)
@@ -98,7 +169,7 @@ class WallCalendar:
             instant = current.start - 1
 
     def following(self, instant: int) -> int:
-        """See Calendar."""
+        """See WindowCalendar."""
         current = stretch(self.timezone, instant)
         wall = self.walls.following(instant + current.offset)
         while True:
@@ -113,7 +184,7 @@ class WallCalendar:
             wall = self.walls.following(current.start + current.offset - 1)
 
     def wall(self, start: int) -> dt.datetime:
-        """See Calendar."""
+        """See WindowCalendar."""
         current = stretch(self.timezone, start)
         wall = start + current.offset
         if start == current.start and self.walls.floor(wall) != wall:
@@ -121,7 +192,7 @@ class WallCalendar:
         return moment_of(wall)
 
     def starts(self, wall: dt.datetime) -> list[int]:
-        """See Calendar."""
+        """See WindowCalendar."""
         at = wall_of(wall)
         if starts := instants(self.timezone, at):
             return [start for start in starts if self.floor(start) == start]
@@ -140,7 +211,7 @@ class WallCalendar:
 
 
 @dataclass(frozen=True, slots=True)
-class SteadyCalendar:
+class SteadyCalendar(_Gapless):
     """Windows of the same number of seconds, end to end from an anchor."""
 
     anchor: int
@@ -148,20 +219,32 @@ class SteadyCalendar:
     timezone: str
 
     def floor(self, instant: int) -> int:
-        """See Calendar."""
+        """See WindowCalendar."""
         return instant - (instant - self.anchor) % self.seconds
 
     def following(self, instant: int) -> int:
-        """See Calendar."""
+        """See WindowCalendar."""
         return self.floor(instant) + self.seconds
 
     def wall(self, start: int) -> dt.datetime:
-        """See Calendar."""
+        """See WindowCalendar."""
         return clock(self.timezone, start)
 
     def starts(self, wall: dt.datetime) -> list[int]:
-        """See Calendar."""
+        """See WindowCalendar."""
         return [start for start in instants(self.timezone, wall_of(wall)) if self.floor(start) == start]
+
+
+def first_from(calendar: WindowCalendar, instant: int) -> int:
+    """The start of the first window that ends after the instant: the one that holds it, or the next one."""
+    start = calendar.floor(instant)
+    return start if not calendar.has_gaps or calendar.begins(start) else calendar.next_start(start)
+
+
+def last_end(calendar: WindowCalendar, instant: int) -> int:
+    """The end of the last window that is over at the instant."""
+    boundary = calendar.floor(instant)
+    return min(calendar.following(calendar.previous_start(boundary)), boundary) if calendar.has_gaps else boundary
 
 
 def clock(timezone: str, instant: int) -> dt.datetime:
@@ -171,9 +254,11 @@ def clock(timezone: str, instant: int) -> dt.datetime:
     return moment_of(instant + current.offset).replace(fold=int(second))
 
 
-def calendar_of(tiling: Tiling, timezone: str) -> Calendar:
+def calendar_of(tiling: Tiling, timezone: str) -> WindowCalendar:
     """The calendar of a tiling in a zone. Raises VarveError where the cron, the duration or the zone is not valid."""
     stretch(timezone, 0)
+    if isinstance(tiling, Calendar):
+        return listed_windows(tiling, timezone)
     if not isinstance(tiling, Every):
         walls = cron_walls(cron_of(tiling))
         return WallCalendar(walls, timezone, walls.repeats)

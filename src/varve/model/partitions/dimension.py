@@ -23,6 +23,7 @@ from varve.model.partitions.time_dimension import Members, TimeDimension, check_
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from varve.model.partitions.set_source import SetSource
     from varve.model.schema import ColumnType
 
 # A longer list of static keys is more likely a mistake than intended; a dimension can have a limit of its own.
@@ -131,6 +132,7 @@ class DynamicDimension:
         set_name: the name of the set; dimensions of several datasets that name the same set share its keys.
         value_type: the type of the keys: str, int, date, Interval or a class of rich keys.
         column_type: the type of the partition column; None: as the keys.
+        source: the data that fill the set; None: assets and people add its keys.
     """
 
     name: str
@@ -138,6 +140,8 @@ class DynamicDimension:
     value_type: type = str
     # repr=False: Dagster's folded sets are named after the repr.
     column_type: ColumnType | None = field(default=None, repr=False)
+    # compare=False: datasets that share a set have equal dimensions, whichever of them says what fills it.
+    source: SetSource | None = field(default=None, repr=False, compare=False)
 
     @property
     def column_names(self) -> tuple[str, ...]:
@@ -170,6 +174,11 @@ class DynamicDimension:
             )
         if self.value_type is float or not issubclass(self.value_type, str | int | dt.date | PartitionKey | Interval):
             raise VarveError(f"dimension {self.name}: keys cannot be of {self.value_type.__name__}; take text instead.")
+        if self.source is not None and self.value_type not in {str, int, dt.date}:
+            raise VarveError(
+                f"dimension {self.name}: keys that come from {self.source.dataset} are str, int or date, not "
+                f"{self.value_type.__name__}."
+            )
 
     def exists(self, value: Value, members: Members | None = None) -> bool:
         """Whether the set has this key; where its members are not given, whether the key has the right type."""

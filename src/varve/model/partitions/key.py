@@ -8,7 +8,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
 from urllib.parse import unquote
 
 import pendulum
@@ -178,7 +178,9 @@ class PartitionKey(metaclass=PartitionKeyType):
 
 
 _set_fields = vars(PartitionKey)["fields"].__set__
-_KINDS: tuple[type, ...] = (str, int, float, dt.date, Interval, PartitionKey)
+# What a field of a rich key may be, beside a tuple of these.
+_KINDS: tuple[type, ...] = (str, int, float, bool, dt.date, dt.datetime, Interval, PartitionKey)
+_BOOLEANS = {False: "false", True: "true"}
 _OVERRIDABLE = {"__str__", "__repr__", "__doc__", "__module__"}
 _OF_PYTHON = {"__annotations__", "__qualname__", "__firstlineno__", "__static_attributes__", "__annotate_func__"}
 
@@ -201,7 +203,7 @@ def checked(value: Value) -> Value:
         # Turns -0.0 into 0.0, to which it is equal.
         return value + 0.0
     if isinstance(value, dt.datetime):
-        if value.tzinfo is not None and not value.microsecond:
+        if value.tzinfo is not None and not value.microsecond and 1 < value.year < 9999:
             return dt.datetime.fromtimestamp(value.timestamp(), tz=dt.UTC)
     elif isinstance(value, dt.date):
         return dt.date(value.year, value.month, value.day)
@@ -211,15 +213,19 @@ def checked(value: Value) -> Value:
     )
 
 
-def text_of(value: Value) -> str:
+def text_of(value: Value | tuple[Any, ...]) -> str:
     """The one text of a value, before any escaping. The __str__ of a rich key has no influence on it."""
     if type(value) is str:
         return value
     if isinstance(value, PartitionKey):
         return value.text
+    if isinstance(value, tuple):
+        return ",".join(text_of(part).translate(_FIELD_ESCAPES) for part in value)
     if isinstance(value, dt.datetime):
         # As Spark spells a TIMESTAMP in a session of UTC.
-        return value.astimezone(dt.UTC).strftime("%Y-%m-%d %H:%M:%S")
+        return value.astimezone(dt.UTC).replace(tzinfo=None).isoformat(sep=" ", timespec="seconds")
+    if type(value) is bool:
+        return _BOOLEANS[value]
     return repr(value) if type(value) is float else str(value)
 
 
@@ -230,6 +236,13 @@ def value_of(text: str, kind: type) -> Value:
         return text
     if kind is dt.date:
         value = dt.date.fromisoformat(text)
+    elif kind is dt.datetime:
+        value = dt.datetime.strptime(text, "%Y-%m-%d %H:%M:%S").replace(tzinfo=dt.UTC)
+    elif kind is bool:
+        value = text == _BOOLEANS[True]
+    elif get_origin(kind) is tuple:
+        parts = zip(text.split(","), get_args(kind), strict=True)
+        value = tuple(value_of(unquote(part), part_kind) for part, part_kind in parts)  # type: ignore[assignment]
     elif kind is int or kind is float:
         value = kind(text)
     elif kind is Interval:
@@ -288,10 +301,38 @@ def _is_surrogate(char: str) -> bool:
 def _typed(cls: type, name: str, value: Any) -> Value:
     """The value as the type of the field; a whole number becomes a float where the field is a float."""
     kind = cls.field_types[name]  # type: ignore[attr-defined]
+    try:
+        return _as_kind(kind, value)
+    except TypeError:
+        raise VarveError(f"partition key {cls.__name__}: {name} is a {_kind_name(kind)}, given {value!r}.") from None
+    except VarveError as error:
+        raise VarveError(f"partition key {cls.__name__}: {name}: {error}") from None
+
+
+def _as_kind(kind: Any, value: Any) -> Value:
+    """The value as a type that a field may have. Raises TypeError for one of another type, VarveError as `checked`."""
+    if get_origin(kind) is tuple:
+        kinds = get_args(kind)
+        if not isinstance(value, tuple | list) or len(value) != len(kinds):
+            raise TypeError
+        return tuple([_as_kind(part_kind, part) for part_kind, part in zip(kinds, value, strict=True)])  # type: ignore[return-value]
+    if kind is bool and type(value) is bool:
+        return value
     typed_value = checked(float(value) if kind is float and type(value) is int else value)
     if type(typed_value) is not kind:
-        raise VarveError(f"partition key {cls.__name__}: {name} is a {kind.__name__}, given {value!r}.")
+        raise TypeError
     return typed_value
+
+
+def _kind_name(kind: Any) -> str:
+    return f"tuple[{', '.join(map(_kind_name, get_args(kind)))}]" if get_origin(kind) is tuple else kind.__name__
+
+
+def _is_kind(kind: Any) -> bool:
+    """Whether a field may have this type; a tuple names the type of each of its parts: `tuple[int, str]`."""
+    if get_origin(kind) is tuple:
+        return bool(get_args(kind)) and all(map(_is_kind, get_args(kind)))
+    return isinstance(kind, type) and (kind in _KINDS or issubclass(kind, PartitionKey))
 
 
 def _field_types(cls: type, fields: list[str]) -> dict[str, type]:
@@ -299,9 +340,12 @@ def _field_types(cls: type, fields: list[str]) -> dict[str, type]:
     if not fields:
         raise VarveError(f"partition key {cls.__name__}: it has no fields; write them as `x: float`.")
     for field in fields:
-        if not (isinstance(hints[field], type) and (hints[field] in _KINDS or issubclass(hints[field], PartitionKey))):
+        if not _is_kind(hints[field]):
             kinds = ", ".join(kind.__name__ for kind in _KINDS)
-            raise VarveError(f"partition key {cls.__name__}: {field} is {hints[field]}; fields are of {kinds}.")
+            raise VarveError(
+                f"partition key {cls.__name__}: {field} is {hints[field]}; fields are of {kinds} and tuples of them, "
+                "such as tuple[int, str]."
+            )
     return {field: hints[field] for field in fields}
 
 

@@ -295,5 +295,5 @@ def _windows(dimension: TimeDimension, start: int, end: int) -> int:
     """The number of windows between two instants; cached, as a thousand datasets may count the same at every load."""
     count = 0
     while start < end:
-        start, count = dimension.calendar.following(start), count + 1
+        start, count = dimension.calendar.next_start(start), count + 1
     return count

@@ -22,7 +22,7 @@ from varve.model.schema import ColumnType
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from varve.model.partitions.calendar import Calendar
+    from varve.model.partitions.calendar import WindowCalendar
 
 # The types that a column of time can have.
 TIME_TYPES = (ColumnType.STRING, ColumnType.INT, ColumnType.BIGINT, ColumnType.DATE, ColumnType.TIMESTAMP)
@@ -163,14 +163,14 @@ class TimeColumn:
         return re.compile(pattern + re.escape(self.form[place:]), re.ASCII)
 
 
-def column_values(columns: tuple[TimeColumn, ...], calendar: Calendar, start: int) -> tuple[Value, ...]:
+def column_values(columns: tuple[TimeColumn, ...], calendar: WindowCalendar, start: int) -> tuple[Value, ...]:
     """The values of the columns for the window that begins at `start`, in seconds since 1970."""
     offset = stretch(calendar.timezone, start).offset
     moment = _Start(start, offset, calendar.timezone, moment_of(start + offset))
     return tuple([column.value(moment) for column in columns])
 
 
-def window_start(columns: tuple[TimeColumn, ...], calendar: Calendar, values: tuple[Value, ...]) -> int | None:
+def window_start(columns: tuple[TimeColumn, ...], calendar: WindowCalendar, values: tuple[Value, ...]) -> int | None:
     """The start of the window with these values, in seconds since 1970; None where no window has them."""
     numbers: dict[str, int] = {}
     for column, value in zip(columns, values, strict=True):
@@ -178,12 +178,12 @@ def window_start(columns: tuple[TimeColumn, ...], calendar: Calendar, values: tu
         if parts is None or any(numbers.setdefault(part, number) != number for part, number in parts.items()):
             return None
     for start in _candidates(numbers, calendar):
-        if calendar.floor(start) == start and column_values(columns, calendar, start) == values:
+        if calendar.begins(start) and column_values(columns, calendar, start) == values:
             return start
     return None
 
 
-def _candidates(numbers: Mapping[str, int], calendar: Calendar) -> Iterator[int]:
+def _candidates(numbers: Mapping[str, int], calendar: WindowCalendar) -> Iterator[int]:
     """The instants at which a window may begin whose start has these numbers."""
     if "s" in numbers:
         yield numbers["s"]
@@ -194,7 +194,7 @@ def _candidates(numbers: Mapping[str, int], calendar: Calendar) -> Iterator[int]
     if "E" in numbers:
         begins = _day_begins(calendar.timezone, day) + numbers["E"] * 3_600
         yield begins
-        yield calendar.following(begins - 1)
+        yield calendar.next_start(begins - 1)
         return
     hour, minute, second = (numbers.get(part, 0) for part in "HMS")
     wall = day * DAY + hour * 3_600 + minute * 60 + second
@@ -203,7 +203,7 @@ def _candidates(numbers: Mapping[str, int], calendar: Calendar) -> Iterator[int]
     # The columns may not say the time of day at which the windows begin.
     first = shown[0] if shown else wall - stretch(calendar.timezone, wall - DAY).offset
     yield calendar.floor(first)
-    yield calendar.following(first - 1)
+    yield calendar.next_start(first - 1)
 
 
 def _day(numbers: Mapping[str, int]) -> int | None:

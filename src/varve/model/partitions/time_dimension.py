@@ -8,15 +8,16 @@ from __future__ import annotations
 import datetime as dt
 import re
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, TypeAlias
 
 import pendulum
 
 from varve.model.errors import OutsideDimension, UnknownPartition, VarveError
-from varve.model.partitions.calendar import Calendar, Every, Tiling, calendar_of, clock, cron_of
+from varve.model.partitions.calendar import Every, Tiling, WindowCalendar, calendar_of, clock, cron_of, first_from
 from varve.model.partitions.cron import cron_walls
 from varve.model.partitions.key import PartitionKey, Value, text_of
+from varve.model.partitions.own_calendar import Calendar
 from varve.model.partitions.time_columns import TimeColumn, column_values, window_start
 from varve.model.partitions.zone import DAY, stretch, wall_of
 
@@ -43,7 +44,7 @@ class TimeDimension:
 
     Attributes:
         name: the name of the dimension, which is also the partition column where `columns` names no others.
-        tiling: a `Grain`, a cron expression or shorthand (`@hourly`), or an `Every`.
+        tiling: a `Grain`, a cron expression or shorthand (`@hourly`), an `Every`, or a `Calendar` of one's own.
         start: where the first window begins; its zone is the zone of the windows.
         key_format: how the start of a window is spelt (strftime). None: as a date where every window begins on another
             date, else as text, `2013-01-05T13` or `2013-01-05T13:30`. Where the clock shows a start for the second
@@ -86,13 +87,15 @@ class TimeDimension:
             return cls(name, tiling, pendulum.datetime(1970, 1, 1), problem=str(error))
 
     @cached_property
-    def calendar(self) -> Calendar:
+    def calendar(self) -> WindowCalendar:
         """The calendar that computes where windows begin and end."""
         return calendar_of(self.tiling, self.timezone)
 
     @cached_property
     def cut(self) -> str:
         """How time is cut into windows, and in which zone: `0 0 * * *, UTC`. Equal where all windows are."""
+        if isinstance(self.tiling, Calendar):
+            return self.tiling.cut(self.timezone)
         if isinstance(self.tiling, Every):
             return f"{self.tiling} from {self.tiling.anchor.isoformat()}, {self.timezone}"
         text = " ".join(cron_of(self.tiling).split())
@@ -193,15 +196,15 @@ class TimeDimension:
 
         These are the first ones, a sample over ten years, and those around each time the clock goes back.
         """
-        following, floor = self.calendar.following, self.calendar.floor
-        last = self.last or self.first + 10 * 366 * DAY
+        following, floor = self.calendar.next_start, partial(first_from, self.calendar)
+        last = min(self.last or self.first + 10 * 366 * DAY, self.calendar.extent[1])
         at = self.first
         for _ in range(_SAMPLES):
             if at < last:
                 yield at
                 at = following(at)
         step = max(1, (last - self.first) // _SAMPLES)
-        yield from (floor(instant) for instant in range(self.first, last, step))
+        yield from (start for instant in range(self.first, last, step) if (start := floor(instant)) < last)
         turn = self.first
         while turn < last:
             around = stretch(self.timezone, turn)
@@ -218,6 +221,8 @@ class TimeDimension:
         """The type of the keys: date where every window begins on another date, else str."""
         if self.key_format is not None:
             return str
+        if isinstance(self.tiling, Calendar):
+            return dt.date if self.tiling.is_of_days else str
         if isinstance(self.tiling, Every):
             midnight = wall_of(clock(self.timezone, int(self.tiling.anchor.timestamp()))) % DAY == 0
             return dt.date if self.tiling.duration.total_seconds() % DAY == 0 and midnight else str
@@ -230,6 +235,8 @@ class TimeDimension:
             return self.key_format
         if self.value_type is dt.date:
             return _DATE
+        if isinstance(self.tiling, Calendar):
+            return "%Y-%m-%dT%H:%M:%S" if self.tiling.has_seconds else "%Y-%m-%dT%H:%M"
         if isinstance(self.tiling, Every):
             seconds = int(self.tiling.duration.total_seconds()) % 60 or int(self.tiling.anchor.timestamp()) % 60
             return "%Y-%m-%dT%H:%M:%S" if seconds else "%Y-%m-%dT%H:%M"
@@ -249,11 +256,10 @@ class TimeDimension:
         except VarveError as error:
             raise VarveError(f"dimension {self.name}: {error}") from None
         for word, moment in (("start", self.start), ("end", self.end)):
-            if moment is not None and self._floored(moment) != moment:
-                before, after = self._floored(moment), self._at(calendar.following(int(moment.timestamp())))
+            if moment is not None and (problem := bound_problem(calendar, moment, is_start=word == "start")):
                 raise VarveError(
                     f"dimension {self.name}: {word} {moment} is not on a boundary of its windows ({self.tiling}); "
-                    f"the nearest are {before} and {after}."
+                    f"{problem.replace(chr(39), '')}."
                 )
         if self.last is not None and self.last <= self.first:
             raise VarveError(f"dimension {self.name}: end {self.end} is not after start {self.start}.")
@@ -272,8 +278,8 @@ class TimeDimension:
         return self._at(self.calendar.floor(int(instant.timestamp() // 1)))
 
     def holding(self, instant: dt.datetime) -> Value:
-        """The key of the window that contains `instant`, whether the dimension has it or not."""
-        return self.value_at(self.calendar.floor(int(instant.timestamp() // 1)))
+        """The key of the window that contains `instant`, or of the next one, whether the dimension has it or not."""
+        return self.value_at(first_from(self.calendar, int(instant.timestamp() // 1)))
 
     def exists(self, value: Value, members: Members | None = None) -> bool:
         """Whether the key's window lies between `start` and `end`."""
@@ -291,7 +297,7 @@ class TimeDimension:
     def keys(self, members: Members | None = None, now: dt.datetime | None = None) -> Iterator[Value]:
         """All keys from `start` to `end`, or to `known_until(now)` where that is earlier."""
         del members
-        end, start, following, value = self.known_until(now), self.first, self.calendar.following, self.value_at
+        end, start, following, value = self.known_until(now), self.first, self.calendar.next_start, self.value_at
         while start < end:
             yield value(start)
             start = following(start)
@@ -300,8 +306,9 @@ class TimeDimension:
         """The end of the last window that is a partition at `now` (see `end_offset`), in seconds since 1970."""
         at = int((now or pendulum.now("UTC")).timestamp() // 1)
         until = max(self.first, self.calendar.floor(at))
-        for _ in range(self.end_offset):
-            until = self.calendar.following(until)
+        for windows_ahead in range(self.end_offset):
+            # The open window, if any, and those that begin after it.
+            until = self.calendar.following(self.calendar.next_start(until - 1) if windows_ahead else until)
         return until if self.last is None else min(until, self.last)
 
     def reaching(self, end_offset: int) -> TimeDimension:
@@ -321,7 +328,13 @@ class TimeDimension:
     @property
     def extent(self) -> str:
         """The start and the end of the dimension, as a phrase for messages."""
-        until = "without end" if self.last is None else f"before {self.text_at(self.last)}"
+        last, end = self.last, self.calendar.extent[1]
+        if isinstance(self.tiling, Calendar) and (last is None or end <= last):
+            last_start = self.calendar.previous_start(end)
+            return (
+                f"runs from {self.text_at(self.first)} to {self.text_at(last_start)}, the last window of {self.tiling}"
+            )
+        until = "without end" if last is None else f"before {self.text_at(last)}"
         return f"runs from {self.text_at(self.first)}, {until} ({self.timezone})"
 
     def start_of(self, value: Value) -> int:
@@ -351,7 +364,9 @@ class TimeDimension:
     @cached_property
     def _time_of_day(self) -> dt.timedelta:
         """The time of day at which the windows begin, where the keys are dates."""
-        return dt.timedelta(seconds=0 if isinstance(self.tiling, Every) else cron_walls(cron_of(self.tiling)).times[0])
+        if isinstance(self.tiling, Every | Calendar):
+            return dt.timedelta(0)
+        return dt.timedelta(seconds=cron_walls(cron_of(self.tiling)).times[0])
 
     def _starts_on(self, date: dt.date) -> list[int]:
         return self.calendar.starts(dt.datetime(date.year, date.month, date.day) + self._time_of_day)  # noqa: DTZ001
@@ -365,13 +380,9 @@ class TimeDimension:
                 f"{text!r} is no key of dimension {self.name}; its keys look like {self.text_at(self.first)}."
             )
         for start in candidates:
-            if self.calendar.floor(start) == start and self.text_at(start) == text:
+            if self.calendar.begins(start) and self.text_at(start) == text:
                 return start
-        hint = (
-            f"the window that holds it starts at {self.text_at(self.calendar.floor(candidates[0]))}"
-            if candidates
-            else ("no clock of the zone shows it")
-        )
+        hint = self._window_around(candidates[0]) if candidates else "no clock of the zone shows it"
         raise UnknownPartition(f"{text!r} begins no window of dimension {self.name} ({self.tiling}); {hint}.")
 
     def _candidates(self, text: str) -> list[int] | None:
@@ -387,6 +398,19 @@ class TimeDimension:
             return self._shown(moment) if moment.tzinfo is None else [int(moment.timestamp())]
         return None
 
+    def _window_around(self, instant: int) -> str:
+        """The window that holds an instant, as a phrase; where none does, the windows around it."""
+        start, (first, end) = self.calendar.floor(instant), self.calendar.extent
+        if self.calendar.begins(start):
+            return f"the window that holds it starts at {self.text_at(start)}"
+        if instant >= end:
+            last = self.text_at(self.calendar.previous_start(end))
+            return f"the last one of the calendar starts at {last}: add windows to it"
+        if instant < first:
+            return f"the first one of the calendar starts at {self.text_at(first)}"
+        before, after = self.calendar.previous_start(instant), self.calendar.next_start(instant)
+        return f"no window holds it: the nearest start at {self.text_at(before)} and {self.text_at(after)}"
+
     def _shown(self, wall: dt.datetime) -> list[int]:
         return self.calendar.starts(wall) or [
             int(pendulum.instance(wall, tz=self.timezone).timestamp()),
@@ -394,9 +418,6 @@ class TimeDimension:
 
     def _at(self, start: int) -> pendulum.DateTime:
         return pendulum.from_timestamp(start, tz=self.timezone)
-
-    def _floored(self, moment: pendulum.DateTime) -> pendulum.DateTime:
-        return self._at(self.calendar.floor(int(moment.timestamp() // 1)))
 
     def _check_format(self) -> None:
         """Raise VarveError where the key format gives two windows the same text, or cannot be parsed back."""
@@ -411,7 +432,9 @@ class TimeDimension:
                     f"dimension {self.name}: key_format {self.key_format!r} spells {self._at(start)} as {text!r}, "
                     f"which does not say which window that is; try {better!r}."
                 )
-            start = self.calendar.following(start)
+            start = self.calendar.next_start(start)
+            if start >= self.calendar.extent[1]:
+                return
 
     def _check_columns(self) -> None:
         """Raise VarveError where the columns are not valid, or do not say together which window it is."""
@@ -461,6 +484,30 @@ def check_name(name: str) -> None:
             f"dimension {name!r}: a name is lower-case letters, digits and _, as it is also a column; not batch_id, "
             "which names the folders of batches."
         )
+
+
+def bound_problem(calendar: WindowCalendar, moment: pendulum.DateTime, *, is_start: bool) -> str:
+    """Why a dimension cannot start or end at a moment, as a phrase with the nearest moments; "" where it can."""
+    instant, (first, end) = int(moment.timestamp() // 1), calendar.extent
+    boundary = calendar.floor(instant)
+    if boundary == moment.timestamp() and (not is_start or calendar.begins(boundary)):
+        return ""
+    if calendar.has_gaps and not calendar.begins(boundary):
+        if not is_start:
+            # The end lies in a gap: all windows before it are over.
+            return ""
+        if instant >= end:
+            last = _clock_text(calendar, calendar.previous_start(end))
+            return f"its last window begins at {last}: add windows to the calendar, or start earlier"
+        if instant < first:
+            return f"its first window begins at {_clock_text(calendar, first)}"
+    before = boundary if calendar.begins(boundary) else calendar.previous_start(boundary)
+    after = calendar.next_start(instant) if is_start else calendar.following(instant)
+    return f"the nearest are {_clock_text(calendar, before)} and {_clock_text(calendar, after)}"
+
+
+def _clock_text(calendar: WindowCalendar, instant: int) -> str:
+    return f"'{pendulum.from_timestamp(instant, tz=calendar.timezone).format('YYYY-MM-DDTHH:mm:ss')}'"
 
 
 def _in_words(values: Iterable[tuple[str, Value]]) -> str:

@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from varve.model.errors import counted
+from varve.model.partitions.calendar import first_from
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -39,10 +40,11 @@ def there_from(time: TimeDimension, start: int) -> int:
 
     That is when it is complete, or `time.end_offset` windows earlier.
     """
-    boundary = time.calendar.following(start)
-    for _ in range(time.end_offset):
-        boundary = time.calendar.floor(boundary - 1)
-    return boundary
+    if not time.end_offset:
+        return time.calendar.following(start)
+    for _ in range(time.end_offset - 1):
+        start = time.calendar.previous_start(start)
+    return start
 
 
 def kept_from(time: TimeDimension, retention: dt.timedelta, now: float) -> int:
@@ -50,7 +52,7 @@ def kept_from(time: TimeDimension, retention: dt.timedelta, now: float) -> int:
     # Retention is counted back from the last boundary between windows, so that the answer changes once for each window
     # (as in varve/planning/judgement/timing.py).
     earliest = time.calendar.floor(int(now // 1)) - int(retention.total_seconds())
-    return max(time.first, time.calendar.floor(earliest))
+    return max(time.first, first_from(time.calendar, earliest))
 
 
 def why_not_there(time: TimeDimension, start: int, now: float, retention: dt.timedelta | None = None) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 
 from varve.model.dataset import StoreKind
 from varve.model.evolution import DeclaredColumns, evolution, former_problems, partition_problems
+from varve.model.partitions.own_calendar import changed_windows
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +54,8 @@ def breaks(before: Shape, after: Shape) -> tuple[str, ...]:
         return (f"It lies in the {before.place}, and is declared in the {after.place}.",)
     problems = partition_problems(before.columns.partitions, after.columns.partitions)
     old_windows, new_windows = before.columns.windows, after.columns.windows
-    if not problems and old_windows and new_windows and old_windows != new_windows:
-        problems.append(f"Its windows were {old_windows}, and are {new_windows} now.")
+    if not problems and old_windows and new_windows and (changed := changed_windows(old_windows, new_windows)):
+        problems.append(changed)
     of_columns = _COLUMNS.get(after.place)
     return (*problems, *(of_columns(before.columns, after.columns) if of_columns else ()))
 
@@ -98,7 +99,7 @@ _MIGRATED: dict[str, _Rule] = {StoreKind.WAREHOUSE: _retyped}
 def has_same_partitions(before: Shape, after: Shape) -> bool:
     """Whether each partition of the one is a partition of the other, with the same rows in it."""
     old, new = before.columns, after.columns
-    return (old.partitions, old.windows or new.windows) == (new.partitions, new.windows)
+    return old.partitions == new.partitions and not changed_windows(old.windows or new.windows, new.windows)
 
 
 def is_rewritable(before: Shape, after: Shape) -> bool:

@@ -31,6 +31,7 @@ class CodeState:
         may_be_mixed: whether current batches may have been made by other code.
         evolving: the dataset, or one that it reads, whose declaration here is of a generation that readers do not see
             yet; "" where there is none.
+        since: when code of the dataset was first deployed, in seconds since 1970; 0.0: it does not matter.
     """
 
     version: str = ""
@@ -38,6 +39,7 @@ class CodeState:
     decision: OnCodeChange = OnCodeChange.REBUILD
     may_be_mixed: bool = False
     evolving: str = ""
+    since: float = 0.0
 
     @property
     def differs(self) -> bool:

@@ -38,6 +38,20 @@ class Mark(NamedTuple):
     paused: bool = False
 
 
+class Accepted(NamedTuple):
+    """An input whose change makes no difference to a partition, because a person has said so.
+
+    Attributes:
+        version: the version of the input; "" where it is not there; None: the one that a backfill is about to make.
+        reason: why, and who said it.
+    """
+
+    source: str
+    partition: str
+    version: str | None
+    reason: str
+
+
 class Fact(NamedTuple):
     """All facts of one partition; each default means that there is no such fact.
 
@@ -54,6 +68,7 @@ class Fact(NamedTuple):
         failures: its failed builds, oldest first.
         rolled_back: when a person rolled it back to an earlier batch; 0.0 where nobody did.
         made_by: which code made the batch; see `MadeBy`.
+        accepted: the changes of inputs with which a person has accepted the batch as it is.
     """
 
     batch: int = 0
@@ -68,6 +83,7 @@ class Fact(NamedTuple):
     rolled_back: float = 0.0
     made_by: int = MadeBy.DEPLOYED
     equal_in: Mapping[str, Sequence[int]] | None = None
+    accepted: Sequence[Accepted] = ()
 
 
 class Facts(Protocol):

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 class Read(NamedTuple):
     """What a partition reads of one upstream: the paths, their facts, and the judgements of those not settled.
 
-    `columns` is the set of columns that a run of the reader gets (see `column_set`); None: all columns.
+    `columns` is the set of columns that a run of the reader gets (see `column_set`); None: all columns. Batches
+    that were published at `last_change` or later are not followed; None: all are.
     """
 
     source: str
@@ -34,12 +35,26 @@ class Read(NamedTuple):
     facts: Mapping[str, Fact]
     judged: Mapping[str, Judgement]
     columns: str | None = None
+    last_change: float | None = None
 
 
 class Inputs:
     """The inputs from which a partition would be made, which of them changed, and whether all of them are there."""
 
-    __slots__ = ("_new", "changed", "inputs", "newest", "pending", "spared", "unready", "until")
+    __slots__ = (
+        "_accepted",
+        "_awaited",
+        "_new",
+        "accepted",
+        "changed",
+        "inputs",
+        "late",
+        "newest",
+        "pending",
+        "spared",
+        "unready",
+        "until",
+    )
 
     def __init__(
         self, dataset: Dataset, path: str, fact: Fact, reads: Sequence[Read], *, now: float, window_end: float | None
@@ -51,6 +66,12 @@ class Inputs:
         self.pending: list[str] = []
         # Inputs that have other rows, but not in the columns that are read.
         self.spared: list[str] = []
+        # Inputs that have other rows, so long after the window that its partition does not follow them.
+        self.late: list[str] = []
+        # Inputs that have changed, and with which a person has accepted the batch as it is.
+        self.accepted: list[str] = []
+        self._accepted = {acceptance[:3] for acceptance in fact.accepted}
+        self._awaited = {acceptance[:2] for acceptance in fact.accepted if acceptance.version is None}
         self._new: set[InputName] = set()
         trace = {(source, partition): version for source, partition, version in fact.trace}
         seen = set[tuple[str, str]]()
@@ -60,9 +81,15 @@ class Inputs:
         for read in reads:
             # A batch of earlier code may have been made from other columns.
             by_columns = read.columns is not None and fact.made_by == MadeBy.DEPLOYED
-            whole &= self._read(read if by_columns else read._replace(columns=None), trace, seen, now, window_end)
+            within = dataset.policy.rebuilds_within(read.source)
+            last_change = None if within is None or window_end is None or not fact.batch else window_end + within
+            columns = read.columns if by_columns else None
+            whole &= self._read(read._replace(columns=columns, last_change=last_change), trace, seen, now, window_end)
         # An input that is not there any more is a change too, unless the partition still waits for it.
-        gone = [InputName(*name) for name in trace.keys() - seen] if whole and fact.batch else ()
+        gone = [
+            InputName(*name) for name in sorted(trace.keys() - seen)
+            if whole and fact.batch and not self._is_accepted(*name, "")
+        ]  # fmt: skip
         self.changed = ChangedInputs(frozenset(self._new), frozenset(gone))
 
     def _landed(
@@ -75,8 +102,15 @@ class Inputs:
             self.unready = "no landing file has arrived" if table is None else f"{table} has no such partition"
             return
         self.inputs.append((source, path, fact.arrival))
-        if trace.get((source, path)) != fact.arrival:
+        if trace.get((source, path)) != fact.arrival and not self._is_accepted(source, path, fact.arrival):
             self._new.add(InputName(source, path))
+
+    def _is_accepted(self, source: str, path: str, version: str) -> bool:
+        """Whether the batch was accepted although the input has this version now; notes it where it was."""
+        if (source, path, version) not in self._accepted:
+            return False
+        self.accepted.append(f"{source} {path}")
+        return True
 
     def _read(
         self,
@@ -88,7 +122,9 @@ class Inputs:
     ) -> bool:
         present = 0
         for path in read.wanted:
-            if (judgement := read.judged.get(path)) is not None and judgement.pending:
+            follows = read.last_change is None or now < read.last_change
+            judgement = read.judged.get(path) if follows else None
+            if judgement is not None and judgement.pending and (read.source, path) not in self._awaited:
                 self.pending.append(f"{read.source} {path}")
             fact = read.facts.get(path)
             if fact is None or not fact.batch:
@@ -103,6 +139,11 @@ class Inputs:
                 continue
             if made_from is not None and _same_columns(fact, int(made_from), read.columns):
                 self.spared.append(f"{read.source} {path}")
+            elif any(self._is_accepted(read.source, path, same) for same in (version, *map(str, fact.equal))):
+                # Those of a published input with the same rows count as well.
+                continue
+            elif read.last_change is not None and fact.published >= read.last_change:
+                self.late.append(f"{read.source} {path}")
             else:
                 self._new.add(InputName(read.source, path))
         if present == len(read.wanted):
@@ -134,13 +175,15 @@ def is_settled(dataset: Dataset, path: str, fact: Fact, reads: Sequence[Read]) -
     """
     if not fact.batch or fact.run or fact.marks or fact.failures or fact.rolled_back or fact.made_by == MadeBy.OTHER:
         return False
+    if fact.accepted:
+        return False
     trace = {(source, partition): version for source, partition, version in fact.trace}
     count = 0
     if dataset.arrives:
         if trace.get((landing_source(dataset), path)) != fact.arrival:
             return False
         count = 1
-    for source, _, wanted, facts, unsettled, _ in reads:
+    for source, _, wanted, facts, unsettled, _, _ in reads:
         count += len(wanted)
         for upstream_path in wanted:
             upstream_fact = facts.get(upstream_path)

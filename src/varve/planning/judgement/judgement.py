@@ -20,6 +20,7 @@ class State(StrEnum):
     """The state of a partition; the values are shown to people."""
 
     CURRENT = "current"
+    ACCEPTED = "accepted"
     MISSING = "missing"
     UPCOMING = "upcoming"
     WAITING = "waiting"

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from varve.model.batch import Input
 from varve.model.errors import counted, some
+from varve.model.partitions.lengths import length_text
 from varve.model.policy import OnCodeChange, OnUpstreamChange
 from varve.planning.judgement.code import SAME_CODE, CodeState, MadeBy, hold_reason
 from varve.planning.judgement.inputs import Inputs, instant
@@ -21,6 +22,7 @@ from varve.planning.judgement.judgement import Judgement, State
 from varve.planning.reasons import UNCHANGED
 
 if TYPE_CHECKING:
+    import datetime as dt
     from collections.abc import Sequence
 
     from varve.model.dataset import Dataset
@@ -52,7 +54,7 @@ _OUTDATED = "made by other code than is deployed"
 _OUTDATED_ON_HOLD = f"{_OUTDATED}; `varve apply --rebuild` or `--forward-from` decides what follows"
 
 
-def judge(  # noqa: PLR0911 - one for each state
+def judge(  # noqa: PLR0911, PLR0912 - one for each state
     dataset: Dataset,
     path: str,
     fact: Fact,
@@ -63,14 +65,20 @@ def judge(  # noqa: PLR0911 - one for each state
     window_end: float | None = None,
     refreshed_since: float | None = None,
     code: CodeState = SAME_CODE,
+    scheduled_at: float | None = None,
 ) -> Judgement:
     """The judgement of one partition that the graph has.
 
     `window_end` is where its window ends, if that matters; `refreshed_since` when the last window was complete, for one
-    of the newest of a dataset that refreshes them; `code` says which code of the dataset is deployed.
+    of the newest of a dataset that refreshes them; `code` says which code of the dataset is deployed;
+    `scheduled_at` when its schedule lets it be computed, if not now.
     """
     if fact.run:
         return Judgement(State.IN_FLIGHT, f"run {fact.run[:8]} is on it", pending=True)
+    if _is_before(dataset, fact, window_end, code):
+        at = instant(code.since).isoformat(timespec="seconds")
+        reason = f"its window was over when its dataset was first deployed, {at}, and CATCHUP is OFF"
+        return Judgement(State.MISSING, f"{reason}; `varve backfill` computes it")
     inputs = Inputs(dataset, path, fact, reads, now=now, window_end=window_end)
     if dataset.rejected_of:
         return _rejected_rows(dataset, fact, pending=bool(inputs.pending))
@@ -81,7 +89,7 @@ def judge(  # noqa: PLR0911 - one for each state
         if fact.batch and fact.made_by == MadeBy.OTHER:
             return Judgement(State.OUTDATED, _OUTDATED_ON_HOLD)
         if fact.batch:
-            return _settled(dataset, inputs)
+            return _settled(dataset, inputs, fact)
         return Judgement(State.MISSING, "it reads nothing: it runs by schedules, by hand and in backfills")
     if cause.on_hold:
         return Judgement(State.ON_HOLD, cause.reason)
@@ -96,6 +104,9 @@ def judge(  # noqa: PLR0911 - one for each state
         return Judgement(State.WAITING, f"{cause.reason}, and waits for {some(inputs.pending, limit=3)}", pending=True)
     if on_hold := hold_reason(code, fact.made_by, marked=bool(fact.marks)):
         return Judgement(State.ON_HOLD, f"{cause.reason}, but {on_hold}")
+    if scheduled_at is not None and not cause.backfill:
+        at = instant(scheduled_at).isoformat(timespec="seconds")
+        return Judgement(State.WAITING, f"{cause.reason}, and waits for its schedule until {at}", until=scheduled_at)
     since = max([inputs.newest, fact.arrived, cause.period, *(mark.number / 1000 for mark in fact.marks)])
     if since > now:
         # A clock went back: it is not known which inputs a failure had, so that every failure counts.
@@ -103,6 +114,13 @@ def judge(  # noqa: PLR0911 - one for each state
     if fact.rolled_back > since:
         return Judgement(State.ON_HOLD, f"{cause.reason}, but a person took its batch back; waits for a newer input")
     return _tried(fact, cause, inputs, since=since, now=now, patience=patience)
+
+
+def _is_before(dataset: Dataset, fact: Fact, window_end: float | None, code: CodeState) -> bool:
+    """Whether a window is left alone, because it was over before its dataset was deployed (CATCHUP OFF)."""
+    if dataset.policy.catchup or fact.batch or fact.marks or window_end is None:
+        return False
+    return window_end <= code.since
 
 
 def _rejected_rows(dataset: Dataset, fact: Fact, *, pending: bool) -> Judgement:
@@ -123,7 +141,11 @@ class _ComputeReason:
     changed: ChangedInputs = UNCHANGED
 
 
-def _settled(dataset: Dataset, inputs: Inputs) -> Judgement:
+def _settled(dataset: Dataset, inputs: Inputs, fact: Fact) -> Judgement:
+    if inputs.accepted:
+        reason = f"accepted as it is, although {some(inputs.accepted, limit=2)} changed, by {fact.accepted[-1].reason}"
+        waits = bool(inputs.pending) and dataset.policy.on_upstream_change is OnUpstreamChange.REBUILD
+        return Judgement(State.ACCEPTED, reason, pending=waits, until=inputs.until)
     # An input may get the same rows again. Else this partition changes too, and a reader of both would run twice.
     if inputs.pending and dataset.policy.on_upstream_change is OnUpstreamChange.REBUILD:
         reason = f"{_CURRENT.reason}, of which {some(inputs.pending, limit=1)} is about to change"
@@ -131,9 +153,17 @@ def _settled(dataset: Dataset, inputs: Inputs) -> Judgement:
     reason = _CURRENT.reason
     if inputs.spared:
         reason = f"spared: nothing that it reads of {some(inputs.spared, limit=2)} has changed"
+    elif inputs.late:
+        late = some(inputs.late, limit=2)
+        reason = f"kept as it is: {late} changed longer after its window than {length_text(_within(dataset))}"
     elif inputs.until is None:
         return _CURRENT
     return Judgement(State.CURRENT, reason, until=inputs.until)
+
+
+def _within(dataset: Dataset) -> dt.timedelta:
+    assert dataset.policy.rebuild_within is not None, "inputs are late for a policy only"
+    return dataset.policy.rebuild_within
 
 
 def _cause(
@@ -146,7 +176,10 @@ def _cause(
     if marks := [mark for mark in fact.marks if not mark.paused]:
         return _ComputeReason(f"dirty: {marks[-1].reason}", backfill=True)
     if fact.batch and refreshed_since is not None and fact.batch / 1000 < refreshed_since:
-        return _ComputeReason("refreshed, as another window is complete", period=refreshed_since)
+        refreshed = "refreshed, as another window is complete"
+        if dataset.policy.schedule is not None and dataset.partitioning.time is None:
+            refreshed = f"scheduled: {dataset.policy.schedule}"
+        return _ComputeReason(refreshed, period=refreshed_since)
     if fact.batch and fact.made_by == MadeBy.OTHER and code.decision is not OnCodeChange.HOLD and not code.differs:
         return _ComputeReason(_OUTDATED, backfill=True)
     if fact.marks:
@@ -159,7 +192,8 @@ def _cause(
 def _changed(dataset: Dataset, fact: Fact, inputs: Inputs) -> _ComputeReason | None:
     if not fact.batch:
         # A partition without any input is not missing: it runs by schedules.
-        wanted = inputs.inputs or inputs.unready or dataset.policy.by_itself
+        runs_alone = dataset.policy.by_itself or dataset.policy.schedule is not None
+        wanted = inputs.inputs or inputs.unready or runs_alone
         return _ComputeReason(_first_batch(dataset, inputs)) if wanted else None
     # A dataset that reads nothing any more follows nothing.
     if not inputs.changed or not (inputs.inputs or inputs.unready):

@@ -6,19 +6,20 @@ Not here: products of dimensions, and which of the keys exist (dataset_mapping.p
 from __future__ import annotations
 
 import pkgutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from varve.model.errors import UnknownPartition, VarveError, some
+from varve.model.partitions.calendar import first_from
 from varve.model.partitions.dimension import DynamicDimension, StaticDimension, TimeDimension
 from varve.model.reads import All, Custom, Latest, Only, Overlap, Rule, Same, TableReads, Unit
 from varve.planning.mapping.partition_subset import KeySelection, TimeSpans, choice_of, values_of
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from varve.model.partitions.calendar import Calendar
+    from varve.model.partitions.calendar import WindowCalendar
     from varve.model.partitions.dimension import Dimension, Members
     from varve.model.partitions.key import Value
 
@@ -46,7 +47,8 @@ class DimensionMapping:
             case Overlap():
                 assert isinstance(choice, TimeSpans)
                 same_windows = _same_windows(self, rule)
-                return choice if same_windows else TimeSpans.of(_read_span(self, rule, *span) for span in choice.spans)
+                reads = (read for span in choice.spans for read in _read_spans(self, rule, span))
+                return choice if same_windows else TimeSpans.of(reads)
             case Same():
                 assert self.reader_dimension is not None
                 assert choice is not None
@@ -71,9 +73,8 @@ class DimensionMapping:
             case Overlap():
                 assert isinstance(choice, TimeSpans)
                 same_windows = _same_windows(self, rule)
-                return (
-                    choice if same_windows else TimeSpans.of(_reading_span(self, rule, *span) for span in choice.spans)
-                )
+                readers = (reader for span in choice.spans for reader in _reading_spans(self, rule, span))
+                return choice if same_windows else TimeSpans.of(readers)
             case Custom(readers=str() as function):
                 readers_of = _function(function)
                 keys = [key for value in values_of(self.upstream, choice) for key in readers_of(value)]
@@ -128,7 +129,7 @@ class DimensionMapping:
 def everything(dimension: Dimension, members: Members | None, now: dt.datetime | None) -> KeySelection:
     """All keys of a dimension that are partitions at `now` (None: at this moment)."""
     if isinstance(dimension, TimeDimension):
-        return TimeSpans.of([(dimension.first, dimension.known_until(now))])
+        return TimeSpans.of(dimension.calendar.runs(dimension.first, dimension.known_until(now)))
     return tuple(dimension.keys(members, now))
 
 
@@ -138,50 +139,98 @@ def _same_windows(mapping: DimensionMapping, rule: Overlap) -> bool:
     return rule.first == rule.last == 0 and reader == upstream
 
 
-def _read_span(mapping: DimensionMapping, rule: Overlap, start: int, end: int) -> tuple[int, int]:
+def _read_spans(mapping: DimensionMapping, rule: Overlap, span: tuple[int, int]) -> Iterator[tuple[int, int]]:
+    """The spans of upstream windows that the reader's windows in a span read."""
     reader, upstream = _calendars(mapping)
-    if rule.unit is Unit.READER:
-        start, end = moved(reader, start, rule.first), moved(reader, end, rule.last)
-        return upstream.floor(start), _ceiling(upstream, end)
-    return moved(upstream, upstream.floor(start), rule.first), moved(upstream, _ceiling(upstream, end), rule.last)
+    for start, end in _apart(reader, *span):
+        if rule.unit is Unit.READER:
+            low, high = _clipped(reader, *_reach(reader, start, end, rule))
+            yield from upstream.runs(upstream.floor(low), _ceiling(upstream, high)) if low < high else ()
+            continue
+        low, high = _clipped(upstream, start, end)
+        if low < high:
+            yield from upstream.runs(*_reach(upstream, upstream.floor(low), high, rule))
 
 
-def _reading_span(mapping: DimensionMapping, rule: Overlap, start: int, end: int) -> tuple[int, int]:
+def _reading_spans(mapping: DimensionMapping, rule: Overlap, span: tuple[int, int]) -> Iterator[tuple[int, int]]:
+    """The spans of the reader's windows that read the upstream's windows in a span: the inverse of `_read_spans`."""
     reader, upstream = _calendars(mapping)
-    if rule.unit is Unit.READER:
-        return moved(reader, reader.floor(start), -rule.last), moved(reader, _ceiling(reader, end), -rule.first)
-    start, end = moved(upstream, start, -rule.last), moved(upstream, end, -rule.first)
-    return reader.floor(start), _ceiling(reader, end)
+    for start, end in _apart(upstream, *span):
+        if rule.unit is Unit.READER:
+            low, high = _clipped(reader, start, end)
+            if low < high:
+                # From the first window that ends after `low` to the last one that begins before `high`.
+                first = moved(reader, first_from(reader, low), -rule.last)
+                last = moved(reader, reader.previous_start(high), -rule.first)
+                yield from reader.runs(first, reader.following(last))
+            continue
+        last_start = upstream.floor(end - 1)
+        # Where a gap lies beside the window that is so many windows away, a reader in it counts from there too.
+        low = (
+            moved(upstream, start, -rule.last)
+            if rule.last >= 0
+            else upstream.following(moved(upstream, start, -rule.last - 1))
+        )
+        high = (
+            upstream.following(moved(upstream, last_start, -rule.first))
+            if rule.first <= 0
+            else moved(upstream, last_start, 1 - rule.first)
+        )
+        low, high = _clipped(upstream, low, high)
+        if low < high:
+            yield from reader.runs(reader.floor(low), _ceiling(reader, high))
 
 
-def _calendars(mapping: DimensionMapping) -> tuple[Calendar, Calendar]:
+def _apart(calendar: WindowCalendar, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """The windows of a span one by one where there are gaps, as what each reads may not be beside the next one's."""
+    if not calendar.has_gaps:
+        yield start, end
+        return
+    for first, last in calendar.runs(start, end):
+        at = first
+        while at < last:
+            yield at, (at := calendar.following(at))
+
+
+def _reach(calendar: WindowCalendar, start: int, end: int, rule: Overlap) -> tuple[int, int]:
+    """From `rule.first` windows after the one at `start` to the end of that `rule.last` after the one before `end`."""
+    return moved(calendar, start, rule.first), calendar.following(moved(calendar, calendar.floor(end - 1), rule.last))
+
+
+def _clipped(calendar: WindowCalendar, start: int, end: int) -> tuple[int, int]:
+    first, last = calendar.extent
+    return max(start, first), min(end, last)
+
+
+def _calendars(mapping: DimensionMapping) -> tuple[WindowCalendar, WindowCalendar]:
     assert isinstance(mapping.reader_dimension, TimeDimension)
     assert isinstance(mapping.upstream, TimeDimension)
     return mapping.reader_dimension.calendar, mapping.upstream.calendar
 
 
-def moved(calendar: Calendar, boundary: int, windows: int) -> int:
-    """The boundary so many windows later, or earlier where negative."""
+def moved(calendar: WindowCalendar, start: int, windows: int) -> int:
+    """The start of the window so many windows after the one that begins at `start`, or before it where negative."""
     for _ in range(windows):
-        boundary = calendar.following(boundary)
+        start = calendar.next_start(start)
     for _ in range(-windows):
-        boundary = calendar.floor(boundary - 1)
-    return boundary
+        start = calendar.previous_start(start)
+    return start
 
 
-def _ceiling(calendar: Calendar, instant: int) -> int:
+def _ceiling(calendar: WindowCalendar, instant: int) -> int:
     return calendar.following(instant - 1)
 
 
 def _latest(dimension: Dimension, members: Members | None, now: dt.datetime | None) -> KeySelection:
+    if isinstance(dimension, TimeDimension):
+        # Where others send it, or OPEN WINDOWS are declared, a window that is not over is a partition too.
+        complete = replace(dimension, end_offset=0)
+        end = complete.known_until(now)
+        last_start = complete.calendar.previous_start(end)
+        return choice_of(dimension, [dimension.value_at(last_start)]) if last_start >= complete.first else TimeSpans()
     all_keys = everything(dimension, members, now)
-    if not isinstance(all_keys, TimeSpans):
-        return all_keys[-1:]
-    assert isinstance(dimension, TimeDimension)
-    if not all_keys:
-        return all_keys
-    end = all_keys.spans[-1][1]
-    return TimeSpans(((dimension.calendar.floor(end - 1), end),))
+    assert not isinstance(all_keys, TimeSpans)
+    return all_keys[-1:]
 
 
 def _mapped_keys(mapping: DimensionMapping, value: Value) -> Sequence[Value]:

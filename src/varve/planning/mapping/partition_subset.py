@@ -6,6 +6,7 @@ Not here: how a box of one dataset maps to one of another (dataset_mapping.py).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, TypeAlias
 
 from varve.model.partitions.dimension import TimeDimension
@@ -20,7 +21,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TimeSpans:
-    """A set of windows of a time dimension: sorted, disjoint, half-open spans in seconds since 1970."""
+    """A set of windows of a time dimension: sorted, disjoint, half-open spans in seconds since 1970.
+
+    Where a calendar has gaps, no span reaches over one.
+    """
 
     spans: tuple[tuple[int, int], ...] = ()
 
@@ -51,14 +55,20 @@ class TimeSpans:
 
     def meet(self, other: TimeSpans) -> TimeSpans:
         """The windows that both sets have."""
-        return TimeSpans.of(
-            (max(start, first), min(end, last)) for start, end in self.spans for first, last in other.spans
-        )
+        common, place = [], 0
+        for start, end in self.spans:
+            while place < len(other.spans) and other.spans[place][1] <= start:
+                place += 1
+            for first, last in islice(other.spans, place, None):
+                if first >= end:
+                    break
+                common.append((max(start, first), min(end, last)))
+        return TimeSpans.of(common)
 
     def starts(self, dimension: TimeDimension) -> Iterator[int]:
         """The starts of the windows, in order."""
         following = dimension.calendar.following
-        for start, end in self.spans:
+        for start, end in (run for span in self.spans for run in dimension.calendar.runs(*span)):
             at = start
             while at < end:
                 yield at
@@ -91,8 +101,8 @@ class PartitionBox:
         for dimension in partitioning.dimensions:
             low, high = dimension.value_in(first), dimension.value_in(last)
             if isinstance(dimension, TimeDimension):
-                end = dimension.calendar.following(dimension.start_of(high))
-                choices.append(TimeSpans.of([(dimension.start_of(low), end)]))
+                runs = dimension.calendar.runs(dimension.start_of(low), dimension.start_of(high) + 1)
+                choices.append(TimeSpans.of(runs))
             else:
                 places = getattr(dimension, "places", {low: 0, high: 0})
                 members = getattr(dimension, "members", (low,))

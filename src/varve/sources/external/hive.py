@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
@@ -29,6 +29,7 @@ from varve.sources.external.tables import (
     no_such_column,
 )
 from varve.stores.folders import metastore
+from varve.stores.folders.listing import ListedFile, listed_files
 from varve.stores.frames import in_partitions
 
 if TYPE_CHECKING:
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
 
 _THREADS = 8
 _NULL = "__HIVE_DEFAULT_PARTITION__"
-_TIMES = ("mtime", "LastModified", "last_modified", "modificationTime", "created")
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class HiveTable:
             except UnknownPartition as error:
                 unknown_partitions.append(str(error).rstrip("."))
         with ThreadPoolExecutor(_THREADS) as pool:
-            listed_partitions = list(pool.map(_files, folders.values()))
+            listed_partitions = list(pool.map(files_of, folders.values()))
         return Listing(
             {key: partition for key, partition in zip(folders, listed_partitions, strict=True) if partition},
             tuple(unknown_partitions),
@@ -197,25 +197,22 @@ class HiveTable:
         return ".".join("`" + part.replace("`", "``") + "`" for part in self.table.name.split("."))
 
 
-def _files(locations: Sequence[str]) -> ListedPartition | None:
+def files_of(locations: Sequence[str]) -> ListedPartition | None:
     """A hash and the size of the files of a partition; None where no folder is there, so that Spark reads no row."""
-    digest, size, exists = hashlib.blake2b(digest_size=16), 0, False
+    digest = hashlib.blake2b(digest_size=16)
+    listed: dict[str, list[ListedFile]] = {}
     for location in sorted(locations):
-        files, place = open_files(location)
+        _, place = open_files(location)
         digest.update(f"{place}\n".encode())
-        try:
-            entries: Mapping[str, Any] = files.find(place, detail=True)
-        except FileNotFoundError:
+        if (files := listed_files(location)) is None:
             continue
-        exists = exists or bool(entries) or files.exists(place)
-        for name, entry in sorted(entries.items()):
-            inside = name.removeprefix(place)
-            if any(step.startswith((".", "_")) for step in inside.split("/") if step):
-                continue
-            changed = next((entry[time] for time in _TIMES if entry.get(time)), "")
-            digest.update(f"{inside}\t{entry['size']}\t{changed}\n".encode())
-            size += entry["size"]
-    return ListedPartition(digest.hexdigest(), size) if exists else None
+        listed[location] = files
+        for file in files:
+            digest.update(f"{file.inside}\t{file.size}\t{file.changed}\n".encode())
+    if not listed:
+        return None
+    size = sum(file.size for files in listed.values() for file in files)
+    return ListedPartition(digest.hexdigest(), size, listed)
 
 
 def _named(dataset: Dataset, texts: Mapping[str, str | None], keys: Collection[PartitionKey]) -> bool:

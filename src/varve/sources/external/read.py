@@ -11,6 +11,8 @@ from varve.model.batch import Input
 from varve.model.errors import NOTHING_LOST, BadInput, MissingUpstream, some
 from varve.model.external import ExternalTable, ExternalTableKind
 from varve.planning.run_requests import landing_source
+from varve.sources.external.tables import Rows
+from varve.stores.views.store import LISTING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -31,15 +33,20 @@ def open_external_table(settings: Settings, table: ExternalTable, spark: Callabl
     """The source for an external table of any kind. `spark` opens the session when it is first needed."""
     from varve.sources.external.hive import HiveTable
     from varve.sources.external.jdbc import JdbcTable
+    from varve.sources.external.parquet import ParquetFolder
     from varve.sources.external.postgres import PostgresTable
 
     if table.kind is ExternalTableKind.TABLE:
         return HiveTable(table, spark, settings.hive_metastore_uri)
+    if table.kind is ExternalTableKind.PARQUET:
+        return ParquetFolder(table, spark)
     return PostgresTable(table, spark) if table.kind is ExternalTableKind.POSTGRES else JdbcTable(table, spark)
 
 
 def read(opened: OpenBuild, settings: Settings, spark: Callable[[], SparkSession]) -> DataFrame:
     """The rows of the build's partitions, recorded in its trace. The build is refused where they change after listing.
+
+    Where the dataset reads the files of others where they are, it is their listing in the place of rows.
 
     Raises MissingUpstream for partitions that the table does not have, BadInput where they change all the time.
     """
@@ -54,7 +61,10 @@ def read(opened: OpenBuild, settings: Settings, spark: Callable[[], SparkSession
                 f"{build.dataset}: {table} has no partition {some(missing, limit=3)}. {NOTHING_LOST} "
                 "Wait for it to be written, or choose a partition that is there."
             )
-        rows = source.read(build.dataset, build.partitions)
+        if build.dataset.is_view:
+            rows = Rows(listing_frame(spark(), listed), here=False)
+        else:
+            rows = source.read(build.dataset, build.partitions)
         if not rows.here:
             # Spark reads when the batch is written: so the partitions are compared again after that.
             opened.pre_publish_checks.append(lambda listed=listed: _refuse_changed(build, table, source, listed))  # type: ignore[misc]
@@ -64,6 +74,16 @@ def read(opened: OpenBuild, settings: Settings, spark: Callable[[], SparkSession
             build.reads(key, Input(landing_source(build.dataset), key.path, listed[key].token))
         return rows.frame
     raise _changing_error(build, table, build.partitions)
+
+
+def listing_frame(spark: SparkSession, listed: Mapping[PartitionKey, ListedPartition]) -> DataFrame:
+    """The files of partitions, as `ViewStore.stage` takes them; a folder without files has a row without a file."""
+    folders = [(key.path, folder, files) for key, entry in listed.items() for folder, files in entry.folders.items()]
+    rows = [
+        *((path, folder, None, None, None) for path, folder, _ in folders),
+        *((path, folder, file.inside, file.size, file.changed) for path, folder, files in folders for file in files),
+    ]
+    return spark.createDataFrame(rows, LISTING)
 
 
 def _refuse_changed(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from varve.model.errors import (
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from varve.model.dataset import Dataset
     from varve.model.external import ExternalTable
     from varve.model.partitions.key import PartitionKey
+    from varve.stores.folders.listing import ListedFile
 
 # How many unknown partitions a message shows at most.
 _STRAYS_TOLD = 3
@@ -36,10 +37,16 @@ _STRAYS_TOLD = 3
 
 @dataclass(frozen=True, slots=True)
 class ListedPartition:
-    """The present state of a partition: another `token` means another content. `size` is in bytes or in rows."""
+    """The present state of a partition: another `token` means another content.
+
+    Attributes:
+        size: in bytes or in rows.
+        folders: the files by folder, where the table consists of files.
+    """
 
     token: str
     size: int
+    folders: Mapping[str, Sequence[ListedFile]] = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,11 +13,19 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from varve.model.batch import Input
-from varve.model.errors import NOTHING_LOST, BadInput, MissingUpstream, OutsideDimension, UnknownPartition, some
-from varve.model.landing.options import split_compression
+from varve.model.errors import (
+    NOTHING_LOST,
+    BadInput,
+    MissingUpstream,
+    OutsideDimension,
+    UnknownPartition,
+    counted,
+    some,
+)
+from varve.model.landing.options import LandingFormat, split_compression
 from varve.model.partitions.key import plain
 from varve.model.partitions.time_dimension import TimeDimension
 from varve.model.schema import ColumnType
@@ -137,9 +145,9 @@ class Landing:
         many = listing.pattern_of(dataset).many
         deadline = time.monotonic() + 2 * self.settle_seconds
         while True:
-            now = time.time()
             listed = listing.listed(dataset, self.folder(dataset), build.partitions)
             files = [file for file in listed if file.key in key_of_text and not file.problem and not file.temporary]
+            now = time.time()
             unsettled = [file for file in files if many and listing.is_unsettled(file, self.settle_seconds, now)]
             # A file that is being sent again must not be missing from the batch: wait for it, but not for ever.
             if not unsettled or time.monotonic() >= deadline:
@@ -159,7 +167,8 @@ class Landing:
                     inspect(build.dataset, uri)
             raise MissingUpstream(
                 f"{build.dataset}: no landing file {some(uris, limit=3)}. {NOTHING_LOST} "
-                "Wait for the partner to send it, or choose a partition that has one."
+                "Wait for the partner to send it, or choose a partition that has one.",
+                partitions=[key.path for key in missing],
             )
 
     def _fingerprint(self, dataset: Dataset, files: Sequence[Inspected]) -> str:
@@ -208,9 +217,27 @@ class Landing:
 
 
 def _inspect_all(dataset: Dataset, uris: Sequence[str]) -> dict[str, Inspected | None]:
-    """The result of `inspect` for each of these files."""
+    """The result of `inspect` for each of these files. Raises BadInput with all that cannot be taken."""
+
+    def looked_at(uri: str) -> Inspected | BadInput | None:
+        try:
+            return inspect(dataset, uri)
+        except BadInput as error:
+            return error
+
     with ThreadPoolExecutor(_THREADS) as pool:
-        return dict(zip(uris, pool.map(lambda uri: inspect(dataset, uri), uris), strict=True))
+        results = dict(zip(uris, pool.map(looked_at, uris), strict=True))
+    _raise_all([result for result in results.values() if isinstance(result, BadInput)])
+    return {uri: result for uri, result in results.items() if not isinstance(result, BadInput)}
+
+
+def _raise_all(errors: Sequence[BadInput]) -> None:
+    """Raise one error for all of them, which blames the partitions of each; nothing where there is none."""
+    if errors:
+        more = f" {counted(len(errors) - 1, 'other file')} of this run cannot be taken either." if errors[1:] else ""
+        is_known = all(error.partitions for error in errors)
+        blamed = {path for error in errors for path in error.partitions} if is_known else ()
+        raise BadInput(f"{errors[0]}{more}", partitions=blamed)
 
 
 def _files_read(growth: Growth, files: Sequence[Inspected]) -> list[Inspected]:
@@ -222,7 +249,9 @@ def source_of(dataset: Dataset, uri: str) -> FileSource:
     """The format and the compression of a file, by its name."""
     options = dataset.landing_options
     # A file whose name shows no format is read as CSV, which is the most common one.
-    return FileSource(uri, options.format_of(uri) or "csv", split_compression(uri)[1])
+    kind = options.format_of(uri) or LandingFormat.CSV
+    # Its text, and not the constant: Spark's workers have no Varve, and could not make the constant again.
+    return FileSource(uri, kind.value, split_compression(uri)[1])
 
 
 def reading_of(dataset: Dataset) -> FileReading:
@@ -268,7 +297,10 @@ def inspect(dataset: Dataset, uri: str) -> Inspected | None:
         # Reading a pipe would wait for ever, and a device has no end.
         if (kind := files.info(path)["type"]) != "file":
             kind_text = "a directory" if kind == "directory" else "something else"
-            raise BadInput(f"{uri} ({dataset}): {kind_text} lies where a file is expected. {NOTHING_LOST} Remove it.")
+            raise BadInput(
+                f"{uri} ({dataset}): {kind_text} lies where a file is expected. {NOTHING_LOST} Remove it.",
+                partitions=_blamed(dataset, uri),
+            )
         with files.open(path, "rb") as file:
             while block := file.read(_BLOCK):
                 head, last, size = head or block, block, size + len(block)
@@ -283,7 +315,8 @@ def inspect(dataset: Dataset, uri: str) -> Inspected | None:
     except PermissionError as error:
         raise BadInput(
             f"{uri} ({dataset}) may not be read: {error.strerror or error}. {NOTHING_LOST} "
-            "Give the user whom Varve runs as the right to read it."
+            "Give the user whom Varve runs as the right to read it.",
+            partitions=_blamed(dataset, uri),
         ) from error
     except BadFile as error:
         raise _refused(dataset, uri, str(error)) from error
@@ -301,18 +334,24 @@ def explain_bad_row(build: Build, error: str) -> BadInput | None:
 def problems_of(dataset: Dataset, source: FileSource) -> Iterator[RowProblem]:
     """All problems of a file, in order. Raises BadFile."""
     files, path = open_files(source.uri)
+    key = _key_of(dataset, source.uri)
+    values = {} if key is None else {name: plain(value) for name, value in key.fields}
     with files.open(path, "rb") as file:
-        for chunk in formats.chunks(file, source, reading_of(dataset), _key_of(dataset, source.uri)):
+        for chunk in formats.chunks(file, source, reading_of(dataset), values):
             yield from chunk.problems
 
 
-def _key_of(dataset: Dataset, uri: str) -> dict[str, Any]:
-    """The partition columns that the name of a file gives; empty where it is no file of the dataset."""
+def _key_of(dataset: Dataset, uri: str) -> PartitionKey | None:
+    """The partition that the name of a file gives; None where it is no file of the dataset."""
     try:
-        key = listing.pattern_of(dataset).key(uri.partition(f"/{dataset.db}/{dataset.table}/")[2])
+        return listing.pattern_of(dataset).key(uri.partition(f"/{dataset.db}/{dataset.table}/")[2])
     except (UnknownPartition, OutsideDimension):
-        return {}
-    return {name: plain(value) for name, value in key.fields}
+        return None
+
+
+def _blamed(dataset: Dataset, uri: str) -> list[str]:
+    """The path of a file's partition, for an error about the file."""
+    return [] if (key := _key_of(dataset, uri)) is None else [key.path]
 
 
 def _explained(dataset: Dataset, source: FileSource) -> BadInput:
@@ -327,7 +366,8 @@ def _explained(dataset: Dataset, source: FileSource) -> BadInput:
     listed = some([problem.message(source.unit) for problem in problems], limit=_PROBLEMS_TOLD)
     return BadInput(
         f"{source.uri} ({dataset}): {listed}. {NOTHING_LOST} Ask the partner to send it again; "
-        "when it arrives its partition runs by itself."
+        "when it arrives its partition runs by itself.",
+        partitions=_blamed(dataset, source.uri),
     )
 
 
@@ -342,7 +382,10 @@ def _refuse_head(head: bytes, source: FileSource, reading: FileReading) -> None:
 
 
 def _refused(dataset: Dataset, uri: str, problem: str) -> BadInput:
-    return BadInput(f"{uri} ({dataset}): {problem} {NOTHING_LOST} Ask the partner to send it again.")
+    return BadInput(
+        f"{uri} ({dataset}): {problem} {NOTHING_LOST} Ask the partner to send it again.",
+        partitions=_blamed(dataset, uri),
+    )
 
 
 def _table(
@@ -351,14 +394,18 @@ def _table(
     import pyarrow as pa
 
     batches: list[pa.RecordBatch] = []
+    errors: list[BadInput] = []
     for piece in pieces:
         rejected: list[RowProblem] | None = None if tolerance is None else []
         try:
             batches += tasks.file_batches(piece, reading, schema, rejected)
             if tolerance is not None and rejected:
                 tolerance.add(piece, rejected)
-        except (BadRows, BadFile) as error:
-            raise _explained(dataset, piece.source) from error
+        except (BadRows, BadFile):
+            errors.append(_explained(dataset, piece.source))
+        except BadInput as error:
+            errors.append(BadInput(str(error), partitions=_blamed(dataset, piece.source.uri)))
+    _raise_all(errors)
     return pa.Table.from_batches(batches, schema)
 
 
@@ -378,5 +425,6 @@ def _refuse_changed(build: Build, files: Iterable[Inspected]) -> None:
         if now is None or now.fingerprint != file.fingerprint:
             raise BadInput(
                 f"{file.uri} ({build.dataset}) changed while it was read. {NOTHING_LOST} "
-                "Run the partition again; the arrival sensor does so by itself."
+                "Run the partition again; the arrival sensor does so by itself.",
+                partitions=_blamed(build.dataset, file.uri),
             )

@@ -163,5 +163,9 @@ def _pattern(options: LandingOptions, partitioning: Partitioning) -> FilePattern
 
 
 def is_unsettled(file: LandingFile, settle_seconds: float, now: float) -> bool:
-    """Whether a file was written just now; a time in the future does not count, as it means that a clock is wrong."""
-    return now - settle_seconds <= file.changed_at <= now
+    """Whether a file was written just now, by a clock that may be a little ahead of ours.
+
+    A time further in the future does not count, as it means that a clock is wrong. `now` must have been read after the
+    file was listed: one that was written in between would seem to come from the future.
+    """
+    return abs(now - file.changed_at) <= settle_seconds

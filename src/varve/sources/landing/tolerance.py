@@ -90,9 +90,10 @@ class Tolerance:
         by_partition: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
         for row in self.rows:
             by_partition.setdefault(tuple(row[name] for name in self._names), []).append(row)
-        for rows_of_partition in by_partition.values():
-            if len(rows_of_partition) > self.at_most:
-                raise self._too_many(rows_of_partition)
+        # An earlier partition that has too many was told of when its rows were added.
+        for key in {tuple(row[name] for name in self._names): None for row in rows}:
+            if len(by_partition[key]) > self.at_most:
+                raise self._too_many(by_partition[key])
 
     def _too_many(self, rows: Sequence[dict[str, Any]]) -> BadInput:
         files = list(dict.fromkeys(row["file"] for row in rows))

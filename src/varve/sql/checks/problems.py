@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from varve.sql.syntax.errors import Problem
     from varve.sql.types.outputs import Output
 
-_CLOCKS = {
+CLOCKS = {
     "CURRENT_DATE", "CURDATE", "CURRENT_TIMESTAMP", "CURRENT_TIME", "NOW", "LOCALTIMESTAMP", "CURRENT_TIMEZONE",
     "UNIX_TIMESTAMP",
 }  # fmt: skip
-_RANDOM = {
+RANDOM = {
     "RAND", "RANDN", "RANDOM", "UUID", "SHUFFLE", "RANDSTR", "UNIFORM", "MONOTONICALLY_INCREASING_ID",
     "SPARK_PARTITION_ID", "INPUT_FILE_NAME", "CURRENT_USER", "USER", "CURRENT_DATABASE", "CURRENT_CATALOG",
 }  # fmt: skip
@@ -68,17 +68,26 @@ def plan_problems(sql: SqlDataset, queries: Inference, dependencies: Sequence[De
 
 
 def wait_problems(sql: SqlDataset) -> Iterator[Problem]:
-    """Yield a problem for each wait for what the queries do not read."""
+    """Yield a problem for each wait for, and each REBUILD WITHIN of, what the queries do not read."""
     reads = reads_of(sql.queries)
     if sql.queries and sql.waits and not reads:
         yield sql.problem(sql.span_of("WAIT"), "WAIT is for what a query reads, and this one reads no dataset.")
         return
+    yield from _within_problems(sql, reads)
     for wait in sql.waits if sql.queries else ():
         for name, span in wait.datasets:
             if name not in reads:
                 yield sql.problem(
                     span, f"{name} is not read, so that nothing waits for it.{nearest(name, reads) or _reads(reads)}"
                 )
+
+
+def _within_problems(sql: SqlDataset, reads: Sequence[str]) -> Iterator[Problem]:
+    for name, span in sql.rebuild_within_of if sql.queries else ():
+        if name not in reads:
+            yield sql.problem(
+                span, f"{name} is not read, so that no change of it is followed.{nearest(name, reads) or _reads(reads)}"
+            )
 
 
 def _reads(names: Sequence[str]) -> str:
@@ -123,20 +132,20 @@ def _call_problems(sql: SqlDataset, query: exp.Query) -> Iterator[Problem]:
             name = node.name.upper()
         elif isinstance(node, exp.Func):
             name = node.sql_name().upper()
-        elif isinstance(node, exp.Column) and not node.table and node.name.upper() in _CLOCKS:
+        elif isinstance(node, exp.Column) and not node.table and node.name.upper() in CLOCKS:
             name = node.name.upper() if variable_of(node, sql.variables) is None else ""
         takes = isinstance(node, exp.Func) and any(
             argument is not None for argument in node.args.values() if argument != []
         )
         if name == "UNIX_TIMESTAMP" and takes:
             continue
-        if name in _CLOCKS and Allowed.CLOCK not in sql.allows:
+        if name in CLOCKS and Allowed.CLOCK not in sql.allows:
             yield sql.problem(
                 call_span(sql, node, name),
                 f"{name} depends on when it runs, so that a rerun gives other rows; take a variable of the scope "
                 "(the end of its window is t_end), or write ALLOW CLOCK.",
             )
-        elif name in _RANDOM and Allowed.RANDOM not in sql.allows:
+        elif name in RANDOM and Allowed.RANDOM not in sql.allows:
             yield sql.problem(
                 call_span(sql, node, name),
                 f"{name} gives other values in every run; take it out, or write ALLOW RANDOM.",

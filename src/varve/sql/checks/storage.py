@@ -28,6 +28,9 @@ _NESTED = ("ARRAY", "MAP", "STRUCT")
 
 def storage_problems(sql: SqlDataset) -> Iterator[Problem]:
     """Yield a problem for each clause that belongs to another store."""
+    if sql.is_view:
+        # These are told with the source (syntax/external.py).
+        return
     followed = _FOLLOWED.get(sql.store, _OF_FILES)
     for clause, span in sql.spans:
         if clause in _OF_TABLES and clause not in followed:

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING
 
 from sqlglot.tokenizer_core import TokenType
 
+from varve.model.partitions.own_calendar import Calendar
 from varve.sql.code.foreign import foreign_text
+from varve.sql.names.own_functions import queried_functions
 from varve.sql.names.written_query import Edit, UnplacedName, text_of, written_query
 from varve.sql.syntax.lexer import tokens_of
 
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from varve.model.dataset import Dataset
-    from varve.sql.syntax.sql_file import SqlDataset
+    from varve.sql.syntax.sql_file import Generator, SqlDataset
 
 # To be raised by one where the same declaration gives other rows than before: every dataset is then made by other code.
 ENGINE_SEMANTICS = 1
@@ -46,7 +48,7 @@ def code_version(sql: SqlDataset) -> str:
             sql.columns and [(column.name.lower(), column.type) for column in sql.columns],
             [(column.name.lower(), column.type) for column in sql.partition_columns],
             [
-                (*generator.variables, getattr(generator, "tiling", None), getattr(generator, "timezone", None))
+                (*generator.variables, _tiling(generator), getattr(generator, "timezone", None))
                 for generator in sql.generators
             ],
             sorted(_inserts(sql, lets).items()),
@@ -57,6 +59,7 @@ def code_version(sql: SqlDataset) -> str:
             "" if sql.reject_into is None else sql.reject_into.dataset,
             *_queries(sql, lets),
             foreign_text(sql.entry, sql.source.root),
+            *(function.meaning for function in queried_functions(sql)),
         ]
     )
 
@@ -86,6 +89,12 @@ def _cut(dimension: object) -> tuple[object, ...]:
     """How a dimension cuts time; which keys it has changes no row of a partition."""
     columns = getattr(dimension, "columns", ())
     return (getattr(dimension, "calendar", type(dimension).__name__), *([columns] if columns else []))
+
+
+def _tiling(generator: Generator) -> object:
+    """How a series divides time. More windows of a calendar, or fewer, change the rows of no other window."""
+    tiling = getattr(generator, "tiling", None)
+    return str(tiling) if isinstance(tiling, Calendar) else tiling
 
 
 def _lets(sql: SqlDataset) -> dict[str, str]:

@@ -46,7 +46,7 @@ def windows_within(dimension: TimeDimension, bounds: Bounds, now: dt.datetime | 
     end = dimension.known_until(now) if high is None else dimension.calendar.following(high)
     if dimension.last is not None:
         end = min(end, dimension.last)
-    return TimeSpans.of([(start, end)])
+    return TimeSpans.of(dimension.calendar.runs(start, end))
 
 
 @dataclass(frozen=True, slots=True)

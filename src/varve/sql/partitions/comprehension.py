@@ -208,7 +208,7 @@ def _dynamic(generator: DynamicSet, column: ColumnDefinition, expression: exp.Ex
         raise VarveError(f"{column.name} must be {generator.variable} itself: its set is not known beforehand.")
     if kind is None:
         raise VarveError(f"{column.name} is {column.type}; the keys of a dynamic set are STRING, BIGINT or DATE.")
-    return DynamicDimension(column.name, generator.set_name, kind)
+    return DynamicDimension(column.name, generator.set_name, kind, source=generator.source)
 
 
 def _keys(generator: ValueList, column: ColumnDefinition, expression: exp.Expr, timezone: str) -> dict[Value, Value]:

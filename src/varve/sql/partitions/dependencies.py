@@ -12,22 +12,27 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from varve.model.partitions.calendar import first_from
 from varve.model.partitions.dimension import DynamicDimension, TimeDimension
 from varve.model.reads import All, Only, Overlap, Rule, Same, Unit
 from varve.planning.mapping.dataset_mapping import Dependency, Mapped, split_box
 from varve.planning.mapping.dimension_mapping import DimensionMapping, everything
 from varve.planning.mapping.partition_subset import PartitionBox, TimeSpans, boxes_of
+from varve.sql.names.own_functions import calls_in, queried_functions
 from varve.sql.partitions.axes import Bindings, Upstream
 from varve.sql.partitions.scan_reads import readers, readings
 from varve.sql.pushdown.scans import dependencies
+from varve.sql.types.expressions import RETURNS
 from varve.sql.types.inference import qualified
 
 if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Callable, Mapping, Sequence
 
+    from sqlglot import exp
+
     from varve.model.dataset import Dataset
-    from varve.model.partitions.calendar import Calendar
+    from varve.model.partitions.calendar import WindowCalendar
     from varve.model.partitions.dimension import Dimension, Members
     from varve.model.partitions.key import PartitionKey, Value
     from varve.model.partitions.partitioning import Partitioning
@@ -112,7 +117,19 @@ def inference(sql: SqlDataset, scopes: Scopes, upstreams: Mapping[str, Dataset])
         for name, upstream in upstreams.items()
     }
     types = {name: kind.lower() for name, kind in scopes.types.items()}
-    return Inference(tuple(qualified(query, schemas, types) for query in sql.queries))
+    queries = [_with_declared_types(query, sql) for query in sql.queries]
+    return Inference(tuple(qualified(query, schemas, types) for query in queries))
+
+
+def _with_declared_types(query: exp.Query, sql: SqlDataset) -> exp.Query:
+    """The query whose calls of the project's functions say what they return."""
+    if not (returns := {function.name.lower(): function.returns.lower() for function in queried_functions(sql)}):
+        return query
+    query = query.copy()
+    for call in calls_in(query):
+        if kind := returns.get(call.name.lower()):
+            call.meta[RETURNS] = kind
+    return query
 
 
 @dataclass(frozen=True)
@@ -209,7 +226,7 @@ class PlannedDependency(Dependency):
         for dimension in self.reader.dimensions:
             if isinstance(dimension, DynamicDimension):
                 return []
-            values.append(_spread(dimension))
+            values.append(_spread(dimension, self.upstream.time))
         keys = [self.reader.key([keys[place % len(keys)] for keys in values]) for place in range(_SAMPLES)]
         # When a project is loaded, the members of dynamic sets are not known.
         return self.read_by(list(dict.fromkeys(keys)), any_member=True)
@@ -231,19 +248,23 @@ class PlannedDependency(Dependency):
         return DimensionMapping(dimension, All() if whole else Only(tuple(sorted(constant or ()))), None)
 
 
-def _spread(dimension: Dimension) -> list[Value]:
-    """A sample of the keys of a dimension, spread over its whole extent."""
+def _spread(dimension: Dimension, upstream: TimeDimension | None) -> list[Value]:
+    """A sample of the keys of a dimension, spread over its whole extent, as far as a calendar that it reads reaches."""
     if not isinstance(dimension, TimeDimension):
         return list(dimension.keys())[:_SAMPLES]
-    first, last = dimension.first, dimension.last or dimension.first + 3 * _YEAR
+    first, last = dimension.first, min(dimension.last or dimension.first + 3 * _YEAR, dimension.calendar.extent[1])
+    if upstream is not None and upstream.calendar.has_gaps:
+        shared = first_from(dimension.calendar, max(first, upstream.first)), min(last, upstream.calendar.extent[1])
+        first, last = shared if shared[0] < shared[1] else (first, last)
     if dimension.calendar.following(first) - first <= _WEEK:
         # Sample one year from the middle: the first windows may read before the upstream's beginning, and all of them
         # are too many.
         first += (last - first) // 2
         last = min(last, first + _YEAR)
     step = max(1, (last - first) // _SAMPLES)
-    starts = [dimension.calendar.floor(min(first + place * step + step // 2, last - 1)) for place in range(_SAMPLES)]
-    return [dimension.value_at(start) for start in dict.fromkeys(starts) if start >= dimension.first]
+    instants = [min(first + place * step + step // 2, last - 1) for place in range(_SAMPLES)]
+    starts = [first_from(dimension.calendar, instant) for instant in instants]
+    return [dimension.value_at(start) for start in dict.fromkeys(starts) if dimension.first <= start < last]
 
 
 def _overlap(
@@ -263,23 +284,33 @@ def _overlap(
                 min(offsets[0] for offsets in reach if offsets),
                 max(offsets[1] for offsets in reach if offsets),
             )
+            # Counted from a gap, the windows before it are -1 and so on: a span may end before it begins.
+            last = max(first, last)
             rules.append(Overlap(first, last, unit if first or last else Unit.READER))
     return min(rules, key=lambda rule: rule.last - rule.first, default=All())
 
 
-def _reach(time: TimeDimension, calendar: Calendar, key: PartitionKey, spans: TimeSpans) -> tuple[int, int] | None:
+def _reach(
+    time: TimeDimension, calendar: WindowCalendar, key: PartitionKey, spans: TimeSpans
+) -> tuple[int, int] | None:
     """Return how far the spans reach from the reader's first and last window, in windows of `calendar`.
 
     None where the distance is very large.
     """
     start = time.start_of(time.value_in(key))
     end = time.calendar.following(start)
-    first = _windows(calendar, calendar.floor(start), calendar.floor(spans.spans[0][0]))
-    last = _windows(calendar, calendar.floor(end - 1), calendar.floor(spans.spans[-1][1] - 1))
+    low, high = calendar.floor(spans.spans[0][0]), calendar.floor(spans.spans[-1][1] - 1)
+    if low < calendar.extent[0] or high >= calendar.extent[1]:
+        return None
+    # What is read of a gap is read as far as the windows beside it.
+    low = low if calendar.begins(low) else calendar.previous_start(low)
+    high = high if calendar.begins(high) else calendar.next_start(high)
+    first = _windows(calendar, calendar.floor(start), low)
+    last = _windows(calendar, calendar.floor(end - 1), high)
     return None if first is None or last is None else (first, last)
 
 
-def _windows(calendar: Calendar, start: int, to: int, most: int = 500) -> int | None:
+def _windows(calendar: WindowCalendar, start: int, to: int, most: int = 500) -> int | None:
     """How many windows lie between two starts (negative backwards); None where there are more than `most`."""
     later = earlier = start
     for count in range(most):
@@ -287,5 +318,5 @@ def _windows(calendar: Calendar, start: int, to: int, most: int = 500) -> int | 
             return count
         if earlier == to:
             return -count
-        later, earlier = calendar.following(later), calendar.floor(earlier - 1)
+        later, earlier = calendar.next_start(later), calendar.previous_start(earlier)
     return None

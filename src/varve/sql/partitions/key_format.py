@@ -76,8 +76,8 @@ def _advice(plain: TimeDimension) -> str:
 
 def _repeats(plain: TimeDimension, computed: Computed) -> bool:
     following = plain.calendar.following
-    second = following(plain.first)
-    first_key, second_key = computed([(plain.first, second), (second, following(second))])
+    second = plain.calendar.next_start(plain.first)
+    first_key, second_key = computed([(start, following(start)) for start in (plain.first, second)])
     return first_key == second_key
 
 

@@ -17,6 +17,7 @@ from varve.model.errors import nearest
 from varve.model.schema import ColumnType
 from varve.sql.checks.problems import fits
 from varve.sql.evaluate.constants import literal_text
+from varve.sql.names.own_functions import called_functions
 from varve.sql.names.visible import is_self_named
 from varve.sql.names.written_query import Edit, QueryPiece, text_of, written_query
 from varve.sql.spark.execute import single_scope_query
@@ -34,11 +35,13 @@ if TYPE_CHECKING:
     from varve.sql.names.written_query import WrittenQuery
     from varve.sql.sql_asset import SqlAsset
     from varve.sql.syntax.errors import SourceFile, Span
+    from varve.sql.syntax.sql_file import SqlDataset
 
 
 def analysis_problems(spark: SparkSession, asset: SqlAsset) -> list[Problem]:
     """Return the problems that Spark has with a file."""
     sql = asset.sql
+    _register_types(spark, sql)
     names = {name: f"varve_check_{uuid.uuid4().hex}" for name in asset.upstreams}
     try:
         for name, upstream in asset.upstreams.items():
@@ -65,6 +68,7 @@ def columns_by_spark(spark: SparkSession, question: Question) -> dict[str, str] 
     """Return the columns of a SELECT with their types, in upper case; or the problem that Spark has with it."""
     sql = question.sql
     assert sql.query is not None
+    _register_types(spark, sql)
     names = {name: f"varve_check_{uuid.uuid4().hex}" for name in question.upstreams}
     try:
         for name, upstream in question.upstreams.items():
@@ -81,6 +85,15 @@ def columns_by_spark(spark: SparkSession, question: Question) -> dict[str, str] 
             f"{empty[0]} is NULL in every row, and has no type; write CAST(NULL AS STRING) AS {empty[0]}.",
         )
     return kinds
+
+
+def _register_types(spark: SparkSession, sql: SqlDataset) -> None:
+    """Tell Spark the types of the project's functions that a file calls; the analyzer needs no more, and nothing runs.
+
+    Who runs a query registers the functions themselves before (varve/dagster/assets/sql_functions.py).
+    """
+    for function in called_functions(sql):
+        spark.udf.register(function.name, lambda *_: None, function.returns)
 
 
 def _query_problems(

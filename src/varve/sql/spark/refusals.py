@@ -46,7 +46,8 @@ def problem_of(  # noqa: PLR0917
     Where Spark gives no place, the problem stands at the first word of `whole`.
     """
     span = place_of(error, pieces, names.__getitem__) or _first_word(source.text, whole)
-    message = spark_message(error, {view: name for name, view in names.items()}, lambda: functions_of(spark))
+    own = [function.name for function in source.functions]
+    message = spark_message(error, {view: name for name, view in names.items()}, lambda: [*own, *functions_of(spark)])
     return Problem(source, span, message)
 
 

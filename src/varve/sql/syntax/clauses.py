@@ -6,15 +6,26 @@ Not here: which clauses there are (header.py), and TIMESERIES (timeseries.py).
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
+from sqlglot import exp
 from sqlglot.tokenizer_core import TokenType
 
-from varve.model.errors import nearest
+from varve.model.errors import VarveError, nearest
+from varve.model.partitions.schedule import Schedule
+from varve.model.partitions.set_source import OnRemoval, SetSource
 from varve.model.reads import Wait
-from varve.sql.syntax.body import parse_expression, parse_type
+from varve.sql.syntax.body import parse_expression, parse_query, parse_type, span_of
 from varve.sql.syntax.errors import SourceFile, Span
-from varve.sql.syntax.sql_file import ColumnDefinition, DeclaredWait, DynamicSet, Generator, Named, ValueList
+from varve.sql.syntax.sql_file import (
+    ColumnDefinition,
+    DeclaredSchedule,
+    DeclaredWait,
+    DynamicSet,
+    Generator,
+    Named,
+    ValueList,
+)
 from varve.sql.syntax.timeseries import length_of_time, parse_timeseries
 
 if TYPE_CHECKING:
@@ -74,8 +85,7 @@ def parse_generator(at: Cursor) -> Generator:
     if at.takes("TIMESERIES"):
         return parse_timeseries(at, name.lower(), start)
     if at.takes("DYNAMIC"):
-        set_name, _ = at.string("the name of a set")
-        return DynamicSet(name.lower(), set_name, Span(start, at.behind))
+        return _dynamic_set(at, name.lower(), start)
     if not at.sees("("):
         word = at.token.text if at.token else ""
         at.fail(
@@ -83,6 +93,89 @@ def parse_generator(at: Cursor) -> Generator:
             f"{nearest(word, ['TIMESERIES', 'DYNAMIC'])}"
         )
     return ValueList(name.lower(), _values(at), Span(start, at.behind))
+
+
+_FROM = "FROM (SELECT DISTINCT carrier FROM shop.orders)"
+
+
+def _dynamic_set(at: Cursor, variable: str, start: int) -> DynamicSet:
+    """Parse the name of a set and, where data fill it, `FROM (SELECT ...) [ON REMOVAL KEEP | WITHDRAW]`."""
+    set_name, _ = at.string("the name of a set")
+    if not at.takes("FROM"):
+        return DynamicSet(variable, set_name, Span(start, at.behind))
+    begin = at.span.start
+    inside = at.parenthesised(_FROM)
+    where = Span(begin, at.behind)
+    on_removal = OnRemoval.KEEP
+    if at.takes("ON", "REMOVAL"):
+        words = [choice.value.upper() for choice in OnRemoval]
+        on_removal = OnRemoval(at.choice("what happens to a key that is in the data no longer", *words).lower())
+    source = SourceFile(at.source.path, at.text)
+    if inside.start >= inside.end or not at.text[inside.start : inside.end].strip():
+        at.fail(f"there is no query between the parentheses; write {_FROM}.", where)
+    query = parse_query(source, inside)
+    key, table = _key_and_table(at, query, where)
+    condition = query.args.get("where")
+    line, column = at.source.position((span_of(key) or where).start)
+    return DynamicSet(
+        variable, set_name, Span(start, at.behind),
+        SetSource(
+            f"{table.db}.{table.name}".lower(), _unqualified(key),
+            "" if condition is None else _unqualified(condition.this), on_removal, f"{at.source.path}:{line}:{column}",
+        ),
+        key, span_of(table.this) or where,
+    )  # fmt: skip
+
+
+def _key_and_table(at: Cursor, query: exp.Query, where: Span) -> tuple[exp.Expr, exp.Table]:
+    """Return the key of a row and the dataset that is read. Raises SqlError unless each row counts for itself."""
+
+    def fail(found: str, node: exp.Expr | None = None) -> NoReturn:
+        at.fail(
+            f"the keys of a set are one expression over the rows of one dataset, found {found}; write {_FROM}, with a "
+            "WHERE where not all rows count, or make a dataset of the query and read that.",
+            (span_of(node) if node is not None else None) or where,
+        )
+
+    if not isinstance(query, exp.Select):
+        fail(f"a {type(query).__name__.upper()}")
+    for part in ("with_", "with", "joins", "laterals", "group", "having", "qualify", "windows", "order", "limit",
+                 "offset", "sample", "pivots"):  # fmt: skip
+        if query.args.get(part):
+            found = query.args[part]
+            node = found[0] if isinstance(found, list) else found
+            fail(type(node).__name__.upper(), node)
+    distinct = query.args.get("distinct")
+    if distinct is not None and distinct.args.get("on"):
+        fail("DISTINCT ON", distinct)
+    if len(query.expressions) != 1:
+        fail(f"{len(query.expressions)} columns", query.expressions[1] if query.expressions else None)
+    source = query.args.get("from_") or query.args.get("from")
+    table = source.this if source is not None else None
+    if not isinstance(table, exp.Table):
+        fail("no dataset" if table is None else type(table).__name__.upper(), table)
+    if not table.db:
+        at.fail(f"{table.name} has no database; name it db.table.", span_of(table.this) or where)
+    (projection,) = query.expressions
+    key = projection.unalias()
+    for tree in (key, query.args.get("where")):
+        for node in tree.walk() if tree is not None else ():
+            if isinstance(node, exp.Star):
+                fail("*: name one column", node)
+            if isinstance(node, exp.Query | exp.Subquery):
+                fail("a query within it", node)
+            if isinstance(node, exp.AggFunc | exp.Window | exp.UDTF | exp.Explode | exp.Posexplode):
+                fail(f"{node.sql('spark')}, which is not of one row", node)
+    return key, table
+
+
+def _unqualified(expression: exp.Expr) -> str:
+    """Return the text of an expression over one dataset, whose columns need no name of it."""
+
+    def bare(node: exp.Expr) -> exp.Expr:
+        return exp.column(node.this.copy()) if isinstance(node, exp.Column) and node.table else node
+
+    return expression.copy().transform(bare).sql("spark", comments=False)
 
 
 def _values(at: Cursor) -> tuple[Value, ...]:
@@ -135,6 +228,22 @@ def parse_waits(at: Cursor) -> tuple[DeclaredWait, ...]:
         waits.append(DeclaredWait(wait, tuple(datasets.items()), Span(begin.start, at.behind)))
         if not more:
             return tuple(waits)
+
+
+def parse_schedule(at: Cursor) -> DeclaredSchedule:
+    """Parse `'cron' [TIMEZONE 'zone']`. Raises SqlError."""
+    example = "SCHEDULE '0 6 * * *' TIMEZONE 'Europe/Paris'"
+    cron, span = at.string("a cron expression or a shorthand", example=example)
+    zone, zone_span = at.string("a time zone", example=example) if at.takes("TIMEZONE") else ("", span)
+    try:
+        Schedule(cron)
+    except VarveError as error:
+        at.fail(str(error), span)
+    try:
+        Schedule(cron, zone or "UTC")
+    except VarveError as error:
+        at.fail(str(error), zone_span)
+    return DeclaredSchedule(cron, zone)
 
 
 def parse_datasets(at: Cursor, places: dict[str, Span], example: str, others: Sequence[str]) -> bool:

@@ -6,7 +6,7 @@ All problems of all files are collected and raised as one `SqlErrors`, so that o
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,8 @@ from varve.model.errors import VarveError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from varve.model.function import SqlFunction
 
 
 _NO_UTF_8 = re.compile("[\udc80-\udcff]")
@@ -29,11 +31,13 @@ class SourceFile:
         path: the path that messages show, relative to the project.
         text: the whole file.
         root: the folder to which `path`, and the programs that the file names, are relative; "": the working directory.
+        functions: the functions of the project that its queries may call.
     """
 
     path: str
     text: str
     root: str = ""
+    functions: tuple[SqlFunction, ...] = field(default=(), compare=False, repr=False)
 
     @cached_property
     def _starts(self) -> list[int]:

@@ -9,7 +9,7 @@ import re
 from typing import TYPE_CHECKING
 
 from varve.model.errors import nearest
-from varve.model.external import ExternalTable, ExternalTableKind
+from varve.model.external import OF_FILES, ExternalTable, ExternalTableKind
 from varve.model.landing.options import OPTION_NAMES, LandingOptions, UnknownOption
 from varve.sql.syntax.sql_file import Body, SqlDataset
 
@@ -22,6 +22,7 @@ LANDING = "landing"
 _OPTIONS = {
     LANDING: OPTION_NAMES,
     ExternalTableKind.TABLE.value: ("table", "changed"),
+    ExternalTableKind.PARQUET.value: ("folder",),
     ExternalTableKind.POSTGRES.value: ("table", "url", "changed"),
     ExternalTableKind.JDBC.value: ("table", "url", "changed"),
 }
@@ -54,7 +55,8 @@ def external_of(sql: SqlDataset) -> ExternalTable | None:
         return None
     options = dict(sql.options)
     kind = ExternalTableKind(options["source"])
-    return ExternalTable(kind, options["table"], options.get("url", ""), options.get("changed", ""))
+    name = options["folder"] if kind is ExternalTableKind.PARQUET else options["table"]
+    return ExternalTable(kind, name, options.get("url", ""), options.get("changed", ""), sql.is_view)
 
 
 def external_problems(sql: SqlDataset) -> Iterator[Problem]:
@@ -68,6 +70,8 @@ def external_problems(sql: SqlDataset) -> Iterator[Problem]:
         kinds = ", ".join(f"'{source_name}'" for source_name in _OPTIONS)
         yield sql.problem(sql.span_of("OPTIONS source"), f"source '{source}' is unknown; it is one of {kinds}.{hint}")
         return
+    if sql.is_view:
+        yield from _view_problems(sql, source, options)
     for name in options:
         if name in _ALL and name not in _OPTIONS[source]:
             yield sql.problem(sql.span_of(f"OPTIONS {name}"), f"source '{source}' has no option {name}.")
@@ -85,8 +89,44 @@ def _landing_texts(sql: SqlDataset) -> dict[str, str]:
     return {name: text for name, text in sql.options if name in OPTION_NAMES and text}
 
 
+def _view_problems(sql: SqlDataset, source: str, options: dict[str, str]) -> Iterator[Problem]:
+    if source not in OF_FILES:
+        yield sql.problem(
+            sql.span_of("VIEW"),
+            f"EXTERNAL VIEW reads files where they are, and source '{source}' has none that others keep; write source "
+            "= 'table' or 'parquet', or EXTERNAL without VIEW, which copies.",
+        )
+    elif options.get("changed"):
+        yield sql.problem(
+            sql.span_of("OPTIONS changed"),
+            "the files of an EXTERNAL VIEW tell that a partition was changed; leave the option out.",
+        )
+    for clause in (
+        "STORED IN",
+        "EXPECT",
+        "INDEX",
+        "COMPACT",
+        "GRANT SELECT TO",
+        "SORTED BY",
+        "BOUNDS",
+        "ICEBERG",
+        "RETAIN BATCHES",
+    ):
+        if clause in dict(sql.spans):
+            yield sql.problem(
+                sql.span_of(clause),
+                f"{clause} is about batches that are written, and EXTERNAL VIEW writes none: the rows stay where their "
+                "owner has them. Leave it out, or write EXTERNAL without VIEW, which copies.",
+            )
+
+
 def _table_problems(sql: SqlDataset, source: str, options: dict[str, str]) -> Iterator[Problem]:
     at = sql.span_of("OPTIONS")
+    if source == ExternalTableKind.PARQUET:
+        if not options.get("folder"):
+            example = f"OPTIONS (source = '{source}', folder = '/data/clicks')"
+            yield sql.problem(at, f"which folder? Write {example}; below it are folders day=2026-01-31.")
+        return
     example = f"OPTIONS (source = '{source}', table = 'db.name'{_EXAMPLES[source]})"
     if not options.get("table"):
         yield sql.problem(at, f"which table? Write {example}.")

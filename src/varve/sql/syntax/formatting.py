@@ -33,6 +33,8 @@ RETENTION TIMEZONE ANCHOR LET INSERT ON UPSTREAM CODE CHANGE REBUILD IGNORE HOLD
 LAST ALLOW FULL SCAN OF CLOCK
 RANDOM OPTIONS EXTERNAL PYTHON SPARK USING AS OPEN WINDOWS AHEAD INCREMENTAL CLOSED AFTER REJECT UP TO ROW ROWS INTO
 RENAMED INDEX UNIQUE COMPACT SORTED BY BOUNDS ICEBERG OFF WAIT ALL AT LEAST BUT UNTIL RETAIN BATCHES AND GRANT SELECT
+SCHEDULE CATCHUP WITHIN VIEW
+REMOVAL KEEP WITHDRAW FRESH
 """
 _WORDS = {"PARTITIONED BY", *_GRAMMAR.split(), *UNITS, *(f"{unit}S" for unit in UNITS)}
 # Clauses of which only the first words belong to the grammar: expressions of the author follow.
@@ -54,7 +56,7 @@ def formatted(source: SourceFile) -> str:
         layout = f"/*@\n{header}\n*/\n" if before.in_comment else f"{header};\n"
     head = _comments(text, 0, cursor.tokens[0].start)
     layout = "".join(f"{line}\n" for line in head) + layout
-    if _meaning(parse(SourceFile(source.path, layout))) != _meaning(before):
+    if _meaning(parse(SourceFile(source.path, layout, source.root))) != _meaning(before):
         raise VarveError(f"{source.path}: the layout would change what the file says; it is left as it is.")
     return layout
 
@@ -213,7 +215,7 @@ def _comments(text: str, start: int, end: int) -> list[str]:
 def _meaning(dataset: SqlDataset) -> object:
     """Return everything that a file declares, without places: formatting must not change it."""
     return (
-        dataset.name, dataset.body, dataset.comment, dataset.owners, dataset.tags, dataset.store,
+        dataset.name, dataset.body, dataset.comment, dataset.owners, dataset.tags, dataset.store, dataset.is_view,
         [(column.name, column.type, column.comment, column.nullable) for column in dataset.columns],
         [(column.name, column.type, column.comment) for column in dataset.partition_columns],
         [[*generator.variables, *(str(vars(generator).get(name)) for name in vars(generator) if name != "span")]
@@ -228,7 +230,9 @@ def _meaning(dataset: SqlDataset) -> object:
         dataset.compact, [column.name for column in dataset.sorted_by],
         [column.name for column in dataset.bounds], dataset.iceberg,
         [grant.name for grant in dataset.grants], dataset.retain_batches, dataset.retain_last,
+        dataset.fresh_within,
         [(wait.wait, [name for name, _ in wait.datasets]) for wait in dataset.waits],
+        dataset.schedule, dataset.catchup, dataset.rebuild_within, [name for name, _ in dataset.rebuild_within_of],
         [name for name, _ in dataset.full_scans], dataset.options, dataset.entry,
         [query.sql("spark") for query in dataset.queries], dataset.in_comment,
     )  # fmt: skip

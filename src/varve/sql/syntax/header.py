@@ -12,7 +12,7 @@ import re
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any
 
-from varve.model.dataset import STORE_ENTRY_POINTS, StoreKind
+from varve.model.dataset import STORE_ENTRY_POINTS, StoreKind, owner_problem
 from varve.model.errors import VarveError
 from varve.model.landing.growth import Incremental
 from varve.model.landing.rejection import RejectInto
@@ -24,6 +24,7 @@ from varve.sql.syntax.clauses import (
     parse_generator,
     parse_named_expressions,
     parse_named_texts,
+    parse_schedule,
     parse_waits,
 )
 from varve.sql.syntax.errors import Problem, SourceFile, Span, SqlError, SqlErrors, undecodable
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
+_LONGEST_TAG = 63
+_TAG = re.compile(rf"[A-Za-z0-9_.-]{{0,{_LONGEST_TAG}}}")
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _CREATE = re.compile(r"\bCREATE\s+DATASET\s+`?([A-Za-z]\w*)`?\s*\.\s*`?([A-Za-z]\w*)`?", re.IGNORECASE)
 _BODIES = {"AS", "EXTERNAL", "PYTHON", "SPARK"}
@@ -188,13 +191,27 @@ class _Header:
         self.fields["comment"], _ = self.at.string("a comment", example="COMMENT 'one row per product'")
 
     def _owner(self) -> None:
-        owners = [self.at.string("an owner (an e-mail address, or team:name)", example="OWNER 'team:shops'")[0]]
+        owners = [self._one_owner()]
         while self.at.takes(","):
-            owners.append(self.at.string("an owner")[0])
+            owners.append(self._one_owner())
         self.fields["owners"] = tuple(owners)
 
+    def _one_owner(self) -> str:
+        owner, span = self.at.string("an owner (an e-mail address, or team:name)", example="OWNER 'team:shops'")
+        if (problem := owner_problem(owner)) is not None:
+            self.at.fail(problem, span)
+        return owner
+
     def _tags(self) -> None:
-        self.fields["tags"], _ = parse_named_texts(self.at, "TAGS (tier = 'gold')")
+        self.fields["tags"], spans = parse_named_texts(self.at, "TAGS (tier = 'gold')")
+        for name, value in self.fields["tags"]:
+            # With another text Dagster would not load the project.
+            if not _TAG.fullmatch(value) or len(name) > _LONGEST_TAG:
+                self.at.fail(
+                    f"the tag {name} = {value!r} is none that Dagster takes: a value has at most {_LONGEST_TAG} "
+                    "letters, digits, `_`, `-` and `.`, and so has a name.",
+                    spans[name],
+                )
 
     def _options(self) -> None:
         self.fields["options"], spans = parse_named_texts(self.at, "OPTIONS (source = 'table', table = 'db.name')")
@@ -232,6 +249,8 @@ class _Header:
         if at.tokens[at.place - 2].text.upper() == "UPSTREAM":
             choice = at.choice("what to do when an input changes", "REBUILD", "IGNORE")
             self.fields["on_upstream_change"] = OnUpstreamChange(choice.lower())
+            if choice == "REBUILD" and at.takes("WITHIN"):
+                self._within()
             return
         choice = at.choice("what to do when the code changes", "HOLD", "REBUILD", "FORWARD")
         self.fields["on_code_change"] = OnCodeChange(choice.lower())
@@ -242,6 +261,23 @@ class _Header:
                 instant_of(self.fields["forward_from"])
             except VarveError as error:
                 at.fail(str(error), span)
+
+    def _within(self) -> None:
+        """REBUILD WITHIN: so long after a window a change of an input rebuilds it, and not later."""
+        begin, places = self.at.span.start, dict[str, Span]()
+        self.fields["rebuild_within"] = length_of_time(self.at)
+        self.spans["REBUILD WITHIN"] = Span(begin, self.at.behind)
+        if self.at.takes("OF"):
+            parse_datasets(self.at, places, "ON UPSTREAM CHANGE REBUILD WITHIN 1 DAY OF shop.products", ())
+            self.fields["rebuild_within_of"] = tuple(places.items())
+
+    def _schedule(self) -> None:
+        """SCHEDULE: the ticks at which it is computed."""
+        self.fields["schedule"] = parse_schedule(self.at)
+
+    def _catchup(self) -> None:
+        """CATCHUP OFF: windows that were over before the dataset was first deployed are left alone."""
+        self.fields["catchup"] = self.at.choice("whether windows of the past are computed", "ON", "OFF") == "ON"
 
     def _refresh(self) -> None:
         self.fields["refresh_last"], _ = self.at.number("how many partitions")
@@ -303,6 +339,10 @@ class _Header:
         self.at.needs("LAST", example="RETAIN BATCHES 30 DAYS AND LAST 3")
         self.fields["retain_last"], _ = self.at.number("how many batches of each partition")
 
+    def _fresh(self) -> None:
+        """FRESH WITHIN: a partition is there so long after the end of its window, at most."""
+        self.fields["fresh_within"] = length_of_time(self.at)
+
     def _wait(self) -> None:
         self.fields["waits"] = parse_waits(self.at)
 
@@ -323,7 +363,10 @@ class _Header:
         self.fields["iceberg"] = self.at.choice("whether it is an Iceberg table too", "ON", "OFF") == "ON"
 
     def _external(self) -> None:
-        """Parse nothing: only OPTIONS may follow the word."""
+        """EXTERNAL copies; EXTERNAL VIEW reads files where they are. Only OPTIONS may follow."""
+        span = self.at.span
+        self.fields["is_view"] = self.at.takes("VIEW")
+        self.spans |= {"VIEW": span} if self.fields["is_view"] else {}
 
     def _python(self) -> None:
         entry, span = self.at.string("module:function")
@@ -393,6 +436,7 @@ class _Header:
                     "UNTIL counts from the end of a window, and no generator is a TIMESERIES; write AT LEAST or ALL "
                     "BUT without it.",
                 )
+        self._time_policies_fit(body, has_time=has_time)
         if self.fields.get("forward_from") and not has_time:
             self._problem(
                 self.spans["ON CODE CHANGE"],
@@ -412,6 +456,24 @@ class _Header:
             )
         if body in {Body.SELECT, Body.EXTERNAL} and "using" in self.fields:
             self._problem(self.spans["USING"], f"USING belongs to PYTHON and SPARK; {body.upper()} has no inputs.")
+
+    def _time_policies_fit(self, body: Body, *, has_time: bool) -> None:
+        """Check that SCHEDULE, CATCHUP and REBUILD WITHIN stand where something is computed, and windows are."""
+        if body is Body.EXTERNAL:
+            for word in ("SCHEDULE", "CATCHUP", "REBUILD WITHIN"):
+                if word in self.spans:
+                    self._problem(
+                        self.spans[word],
+                        f"{word} is for what is computed, and this dataset only arrives: what comes is taken when it "
+                        f"comes. Leave it out here; a dataset that reads {self.fields['name']} may have it.",
+                    )
+            return
+        for word in ("CATCHUP", "REBUILD WITHIN"):
+            if word in self.spans and not has_time:
+                self._problem(
+                    self.spans[word],
+                    f"{word} is about windows of time, and no generator is a TIMESERIES; leave it out.",
+                )
 
     def _partitions_whole(self) -> None:
         """Check that PARTITIONED BY and FOR are both given, or neither: a dataset without them has no partitions."""

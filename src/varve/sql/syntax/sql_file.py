@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from varve.model.landing.rejection import RejectInto
     from varve.model.partitions.calendar import Tiling
     from varve.model.partitions.key import Value
+    from varve.model.partitions.set_source import SetSource
     from varve.model.reads import Wait
     from varve.model.store_options import Period
     from varve.sql.syntax.errors import Problem, SourceFile, Span
@@ -109,11 +110,19 @@ class ValueList:
 
 @dataclass(frozen=True)
 class DynamicSet:
-    """`carrier IN DYNAMIC 'carriers'`: a scope for each member of a set that grows while the pipeline runs."""
+    """`carrier IN DYNAMIC 'carriers'`: a scope for each member of a set that grows while the pipeline runs.
+
+    Attributes:
+        source: the data that fill the set, by `FROM (SELECT ...)`.
+        key: the expression of `source`, and `table` the dataset that it reads, each with its place in the file.
+    """
 
     variable: str
     set_name: str
     span: Span
+    source: SetSource | None = None
+    key: exp.Expr | None = None
+    table: Span | None = None
 
     @property
     def variables(self) -> tuple[str, ...]:
@@ -182,6 +191,14 @@ class DeclaredWait:
 
 
 @dataclass(frozen=True)
+class DeclaredSchedule:
+    """The cron expression of SCHEDULE, and its time zone; "" where none is named: that of the windows, else UTC."""
+
+    cron: str
+    timezone: str = ""
+
+
+@dataclass(frozen=True)
 class Using:
     """An input of a foreign transformation: `USING name AS (SELECT ...)`; `body` is the span of its query."""
 
@@ -197,6 +214,7 @@ class SqlDataset:
 
     Attributes:
         name: `db.table`, lower case.
+        is_view: whether it is EXTERNAL VIEW, whose files are read where they are.
         columns: the declared data columns; may be empty for a SELECT, whose columns are inferred.
         partition_columns: the partition columns in their declared order.
         full_scans: the datasets of `ALLOW FULL SCAN OF`, with the span of each name.
@@ -208,6 +226,7 @@ class SqlDataset:
         reject_into: how many rows of a landing partition may be unreadable, and the dataset that takes them.
         retain_batches: how long a sweep keeps a batch after it was replaced; None: as the sweep says.
         retain_last: how many replaced batches of each partition a sweep keeps.
+        fresh_within: how long after the end of its window a partition is there, at most; None: nothing is said.
         grants: the roles that may select from the view, as they are written.
         waits: for how many partitions of the datasets that it reads a partition waits, and until when.
         indexes: the indexes of its period tables.
@@ -215,6 +234,10 @@ class SqlDataset:
         sorted_by: the columns by which the rows of each file are sorted.
         bounds: the columns whose lowest and highest value the catalog keeps for each batch.
         iceberg: whether it is an Iceberg table too; None: as the settings say.
+        schedule: the ticks at which it is computed; None: as soon as there is a reason.
+        catchup: whether windows are computed that were over before it was first deployed.
+        rebuild_within: how long after a window a change of an input rebuilds it; None: always.
+        rebuild_within_of: the datasets for which that is said, with the span of each name; none: all.
         end_offset: how many windows beyond the last complete one it has: 1 by OPEN WINDOWS, 1 + n by WINDOWS AHEAD n.
         spans: the span of each clause by its words, for problems that concern a clause.
     """
@@ -227,6 +250,7 @@ class SqlDataset:
     owners: tuple[str, ...] = ()
     tags: tuple[tuple[str, str], ...] = ()
     store: str = StoreKind.LAKE
+    is_view: bool = False
     columns: tuple[ColumnDefinition, ...] = ()
     partition_columns: tuple[ColumnDefinition, ...] = ()
     generators: tuple[Generator, ...] = ()
@@ -244,6 +268,7 @@ class SqlDataset:
     full_scans: tuple[tuple[str, Span], ...] = ()
     retain_batches: dt.timedelta | None = None
     retain_last: int = 0
+    fresh_within: dt.timedelta | None = None
     grants: tuple[NamedRole, ...] = ()
     waits: tuple[DeclaredWait, ...] = ()
     indexes: tuple[DeclaredIndex, ...] = ()
@@ -251,6 +276,10 @@ class SqlDataset:
     sorted_by: tuple[NamedColumn, ...] = ()
     bounds: tuple[NamedColumn, ...] = ()
     iceberg: bool | None = None
+    schedule: DeclaredSchedule | None = None
+    catchup: bool = True
+    rebuild_within: dt.timedelta | None = None
+    rebuild_within_of: tuple[tuple[str, Span], ...] = ()
     options: tuple[tuple[str, str], ...] = ()
     query: exp.Query | None = None
     entry: str = ""

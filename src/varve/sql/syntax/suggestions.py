@@ -16,6 +16,7 @@ _OF_TABLES = {
     "TBLPROPERTIES": "Write TAGS (name = 'value').",
     "CLUSTERED": "Leave it out.",
     "RETAIN": "Write RETAIN BATCHES 30 DAYS, of batches that were replaced; RETENTION of TIMESERIES is of windows.",
+    "FRESH": "Write FRESH WITHIN 2 HOURS, of the end of a window.",
     "GRANT": "Write GRANT SELECT TO analysts.",
     "SORTED": "Write SORTED BY (product).",
     "PARTITION": "Write PARTITIONED BY (day STRING).",

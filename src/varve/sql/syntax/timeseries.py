@@ -1,4 +1,4 @@
-"""Parses `TIMESERIES(...)`: intervals, crons, starts and time zones, as calendars of the model.
+"""Parses `TIMESERIES(...)`: intervals, crons, files of calendars, starts and time zones.
 
 Not here: the windows themselves (varve/model/partitions/calendar.py).
 """
@@ -6,35 +6,44 @@ Not here: the windows themselves (varve/model/partitions/calendar.py).
 from __future__ import annotations
 
 import datetime as dt
+import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pendulum
 
 from varve.model.errors import VarveError, nearest
-from varve.model.partitions.calendar import Every, calendar_of
+from varve.model.partitions.calendar import Every, calendar_of, first_from
 from varve.model.partitions.grain import Grain
+from varve.model.partitions.own_calendar import Calendar, CalendarError
+from varve.model.partitions.time_dimension import bound_problem
 from varve.model.partitions.zone import stretch
-from varve.sql.syntax.errors import Span
+from varve.sql.syntax.errors import Problem, SourceFile, Span, SqlError, source_of
 from varve.sql.syntax.sql_file import TimeSeries
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from varve.model.partitions.calendar import Tiling
     from varve.sql.syntax.tokens import Cursor
 
 _EXAMPLE = "TIMESERIES(INTERVAL 1 DAY, START '2024-01-01')"
-_WORDS = ("INTERVAL", "CRON", "START", "END", "LAST", "RETENTION", "TIMEZONE", "ANCHOR")
+_WORDS = ("INTERVAL", "CRON", "CALENDAR", "START", "END", "LAST", "RETENTION", "TIMEZONE", "ANCHOR")
 _SECONDS = {"SECOND": 1, "MINUTE": 60, "HOUR": 3_600, "DAY": 86_400, "WEEK": 604_800}
 _MONTHS = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
 UNITS = (*_SECONDS, *_MONTHS)
 _SHORT = dt.timedelta(days=92)
+# `CALENDAR 'nyse'` is the file `nyse.calendar` beside the SQL file, or in a folder above it.
+ENDING = ".calendar"
+_NAMED = re.compile(r"\bCALENDAR\s+'([^']*)'", re.IGNORECASE)
 
 
 def parse_timeseries(at: Cursor, variable: str, start: int) -> TimeSeries:
     """Parse the rest of a generator, from its opening parenthesis. Raises SqlError."""
     arguments, spans = _arguments(at)
     span = Span(start, at.behind)
-    if ("INTERVAL" in arguments) == ("CRON" in arguments):
-        at.fail(f"a time series has either INTERVAL or CRON; write {_EXAMPLE}.", span)
+    if len(arguments.keys() & {"INTERVAL", "CRON", "CALENDAR"}) != 1:
+        at.fail(f"a time series has either INTERVAL, CRON or CALENDAR; write {_EXAMPLE}.", span)
     if "START" not in arguments and "LAST" not in arguments:
         at.fail(f"START is missing; write {_EXAMPLE}, or LAST 30 DAYS for a series that moves with time.", span)
     for word in ("START", "END", "RETENTION") if "LAST" in arguments else ():
@@ -59,10 +68,11 @@ def parse_timeseries(at: Cursor, variable: str, start: int) -> TimeSeries:
     try:
         calendar_of(tiling, timezone)
     except VarveError as error:
-        at.fail(str(error), spans.get("CRON", span))
+        at.fail(str(error), spans.get("CRON", spans.get("CALENDAR", span)))
     if "LAST" in arguments:
-        first = pendulum.from_timestamp(calendar_of(tiling, timezone).floor(int(first.timestamp())), tz=timezone)
-    _check_bounds(at, tiling, first, end, spans)
+        window_start = first_from(calendar_of(tiling, timezone), int(first.timestamp()))
+        first = pendulum.from_timestamp(window_start, tz=timezone)
+    _check_bounds(at, tiling, first, end, spans, span)
     return TimeSeries(variable, tiling, first, end, _retention(arguments), span)
 
 
@@ -102,6 +112,8 @@ def _length(at: Cursor) -> tuple[int, str]:
 def _tiling(at: Cursor, arguments: dict[str, Any], spans: dict[str, Span], anchor: pendulum.DateTime) -> Tiling:
     if "CRON" in arguments:
         return str(arguments["CRON"])
+    if "CALENDAR" in arguments:
+        return read_calendar(at, arguments["CALENDAR"], spans["CALENDAR"])
     number, unit = arguments["INTERVAL"]
     if "ANCHOR" not in arguments and number == 1 and unit not in {"SECOND", "MINUTE"}:
         return Grain(unit.lower())
@@ -127,22 +139,20 @@ def _moment(at: Cursor, text: str, timezone: str, span: Span) -> pendulum.DateTi
     return moment.in_timezone(timezone)
 
 
-def _check_bounds(
-    at: Cursor, tiling: Tiling, first: pendulum.DateTime, end: pendulum.DateTime | None, spans: dict[str, Span]
+def _check_bounds(  # noqa: PLR0917
+    at: Cursor,
+    tiling: Tiling,
+    first: pendulum.DateTime,
+    end: pendulum.DateTime | None,
+    spans: dict[str, Span],
+    span: Span,
 ) -> None:
     calendar = calendar_of(tiling, first.timezone_name or "UTC")
     for word, moment in (("START", first), ("END", end)):
         if moment is None:
             continue
-        floor = calendar.floor(int(moment.timestamp()))
-        if floor != moment.timestamp():
-            zone = first.timezone_name or "UTC"
-            near = [pendulum.from_timestamp(start, tz=zone) for start in (floor, calendar.following(floor))]
-            at.fail(
-                f"{word} is not where a window begins; the nearest are "
-                f"'{near[0].format('YYYY-MM-DDTHH:mm:ss')}' and '{near[1].format('YYYY-MM-DDTHH:mm:ss')}'.",
-                spans[word],
-            )
+        if problem := bound_problem(calendar, moment, is_start=word == "START"):
+            at.fail(f"{word} is not where a window begins; {problem}.", spans.get(word, spans.get("CALENDAR", span)))
     if end is not None and end <= first:
         at.fail(
             f"END is not after START ({first.to_date_string()}); write a later one, or leave it out: the series then "
@@ -177,3 +187,42 @@ def _as_time(number: int, unit: str) -> dt.timedelta:
     # Months count as 31 days and years as 366, so that data is kept at least as long as the file says.
     days = {"MONTH": 31, "QUARTER": 92, "YEAR": 366}
     return dt.timedelta(days=number * days[unit]) if unit in days else dt.timedelta(seconds=number * _SECONDS[unit])
+
+
+def read_calendar(at: Cursor, name: str, span: Span) -> Calendar:
+    """Return the calendar with this name. Raises SqlError at `span`, or at the place of the mistake in its file."""
+    file = calendar_file(at.source, name)
+    if file is None:
+        root = Path(at.source.root)
+        names = sorted({path.stem for folder in _folders(at.source) for path in (root / folder).glob(f"*{ENDING}")})
+        at.fail(
+            f"there is no calendar {name!r}: no file {name}{ENDING} lies beside this file or in a folder above it."
+            f"{nearest(name, names)} It has a window a line: a day, 2026-11-23, or a start and an end, "
+            "2026-02-02, 2026-03-02.",
+            span,
+        )
+    source = source_of((Path(at.source.root) / file).read_bytes(), str(file), at.source.root)
+    try:
+        return Calendar.parse(name, source.text)
+    except CalendarError as error:
+        raise SqlError(Problem(source, Span(error.offset, error.offset + error.length), str(error))) from None
+
+
+def calendar_file(source: SourceFile, name: str) -> Path | None:
+    """Return the file of a calendar that a SQL file names, relative to the same root; None where there is none."""
+    if not re.fullmatch(r"\w+", name):
+        return None
+    root = Path(source.root)
+    return next((path for folder in _folders(source) if (root / (path := folder / f"{name}{ENDING}")).is_file()), None)
+
+
+def calendar_texts(source: SourceFile) -> str:
+    """Return the texts of the calendars that a SQL file names, of which it is compiled; "" where it names none."""
+    files = [calendar_file(source, name) for name in _NAMED.findall(source.text)]
+    root = Path(source.root)
+    return "\n".join((root / file).read_text(encoding="utf-8", errors="replace") for file in files if file is not None)
+
+
+def _folders(source: SourceFile) -> Sequence[Path]:
+    """The folder of a file and those above it, up to that to which its path is relative."""
+    return Path(source.path).parents

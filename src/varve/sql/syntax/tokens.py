@@ -29,7 +29,8 @@ CLAUSES = (
     ("WINDOWS", "AHEAD"), ("INCREMENTAL",), ("REJECT", "UP", "TO"), ("COMMENT",), ("OWNER",),
     ("TAGS",), ("FOR",), ("LET",), ("INSERT",), ("EXPECT",), ("ALLOW",), ("INDEX",),
     ("COMPACT",), ("SORTED", "BY"), ("BOUNDS",), ("ICEBERG",),
-    ("WAIT",), ("RETAIN", "BATCHES"), ("GRANT", "SELECT", "TO"),
+    ("WAIT",), ("RETAIN", "BATCHES"), ("FRESH", "WITHIN"), ("GRANT", "SELECT", "TO"),
+    ("SCHEDULE",), ("CATCHUP",),
     ("OPTIONS",), ("EXTERNAL",), ("PYTHON",), ("SPARK",), ("USING",), ("AS",),
 )  # fmt: skip
 
@@ -41,7 +42,10 @@ _MAY_BE_NAMES = {
     "BOUNDS": {"("},
     "ICEBERG": {"ON", "OFF"},
     "WAIT": {"ALL", "AT"},
+    "CATCHUP": {"ON", "OFF"},
 }
+# Likewise, where a text between quotes follows.
+_BEFORE_TEXTS = {"SCHEDULE"}
 # Words within expressions for which the tokenizer has no token type.
 _BEHIND_VALUES = {"AT", "COLLATE", "DIV", "ESCAPE", "FILTER", "IGNORE", "ILIKE", "NULLS", "OVER", "RESPECT", "WITHIN"}
 
@@ -153,9 +157,13 @@ class Cursor:
     def clause_behind_expression(self) -> tuple[str, ...] | None:
         """Return the words of the clause that begins here, where the word may belong to an expression too."""
         words = self.clause()
-        if words is None or words[-1] not in _MAY_BE_NAMES:
-            return words
+        if words is None:
+            return None
         following = self.tokens[self.place + len(words) : self.place + len(words) + 1]
+        if words[-1] in _BEFORE_TEXTS:
+            return words if any(token.token_type is TokenType.STRING for token in following) else None
+        if words[-1] not in _MAY_BE_NAMES:
+            return words
         return words if any(_is(token, word) for token in following for word in _MAY_BE_NAMES[words[-1]]) else None
 
     def expression(self, what: str) -> Span:

@@ -11,10 +11,14 @@ from sqlglot import exp
 
 from varve.sql.syntax.type_names import UNKNOWN
 from varve.sql.types.cells import Cell, Lookup
-from varve.sql.types.rules import NAMED, RULES
+from varve.sql.types.functions import BY_NAME
+from varve.sql.types.rules import RULES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+# The key of the meta of a call with the type that the project's function of this name declares.
+RETURNS = "returns"
 
 
 def typed(node: exp.Expr, lookup: Lookup) -> Cell:
@@ -36,19 +40,21 @@ def typed(node: exp.Expr, lookup: Lookup) -> Cell:
 
 
 def _type(node: exp.Expr, of: Callable[[exp.Expr | None], Cell]) -> str:
-    rule = RULES.get(type(node))
     if isinstance(node, exp.Anonymous):
-        return NAMED.get(node.name.upper(), UNKNOWN)
+        rule = node.meta.get(RETURNS) or BY_NAME.get(node.name.upper())
+    else:
+        rule = RULES.get(type(node))
     if rule is None:
         return UNKNOWN
     return rule if isinstance(rule, str) else rule(node, of)
 
 
 def _nullable(node: exp.Expr, parts: Sequence[Cell]) -> bool:
-    if isinstance(node, exp.Count | exp.RowNumber | exp.Rank | exp.DenseRank | exp.Is | exp.Exists | exp.CountIf):
+    if isinstance(node, exp.Count | exp.RowNumber | exp.Rank | exp.DenseRank | exp.Is | exp.CountIf):
         return False
-    if isinstance(node, exp.Null):
-        return True
+    if isinstance(node, exp.Null | exp.Exists):
+        # EXISTS over a query is never NULL; over an array it is where its elements are.
+        return isinstance(node, exp.Null) or node.args.get("expression") is not None
     if isinstance(node, exp.Literal | exp.Boolean | exp.NullSafeEQ | exp.NullSafeNEQ):
         return False
     if isinstance(node, exp.Coalesce):

@@ -5,11 +5,12 @@ Not here: how an expression is traversed, and what may be NULL (expressions.py).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
 from varve.sql.syntax.type_names import UNKNOWN, simple_name
+from varve.sql.types.functions import FUNCTIONS, Rule, same
 from varve.sql.types.numeric import (
     FLOATS,
     INTEGERS,
@@ -23,16 +24,7 @@ from varve.sql.types.numeric import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from varve.sql.types.cells import Cell, CellOf
-
-
-_Rule: TypeAlias = "str | Callable[[exp.Expr, Callable[[exp.Expr | None], Cell]], str]"
-
-
-def _same(node: exp.Expr, of: CellOf) -> str:
-    return of(node.this).type
+    from varve.sql.types.cells import CellOf
 
 
 def _common(node: exp.Expr, of: CellOf) -> str:
@@ -79,12 +71,6 @@ def _array(node: exp.Expr, of: CellOf) -> str:
     return f"array<{common_type(kinds)}>" if kinds else UNKNOWN
 
 
-def _element(node: exp.Expr, of: CellOf) -> str:
-    """The type of an array's element, as EXPLODE or an index returns it."""
-    kind = of(node.this).type
-    return kind[6:-1] if kind.startswith("array<") else UNKNOWN
-
-
 def _extract(node: exp.Expr, _: CellOf) -> str:
     return "decimal(8,6)" if node.this.name.upper() in {"SECOND", "SECONDS", "S"} else "int"
 
@@ -93,12 +79,12 @@ def _string_only(node: exp.Expr, of: CellOf) -> str:
     return "string" if of(node.this).type == "string" else UNKNOWN
 
 
-RULES: dict[type[exp.Expr], _Rule] = {
+RULES: dict[type[exp.Expr], Rule] = {
     exp.Literal: _literal,
     exp.Boolean: "boolean",
     exp.Null: "void",
-    exp.Paren: _same,
-    exp.Alias: _same,
+    exp.Paren: same,
+    exp.Alias: same,
     exp.Distinct: _distinct,
     exp.Cast: lambda node, _: simple_name(node.args["to"]),
     exp.TryCast: lambda node, _: simple_name(node.args["to"]),
@@ -134,11 +120,11 @@ RULES: dict[type[exp.Expr], _Rule] = {
     ),
     **dict.fromkeys((exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Mod), arithmetic),
     exp.IntDiv: "bigint",
-    exp.Neg: _same,
-    exp.Abs: _same,
+    exp.Neg: same,
+    exp.Abs: same,
     **dict.fromkeys((exp.Case, exp.If), _conditional),
     **dict.fromkeys((exp.Coalesce, exp.Greatest, exp.Least), _common),
-    exp.Nullif: _same,
+    exp.Nullif: same,
     exp.Sum: sum_of,
     exp.Avg: average,
     **dict.fromkeys((exp.Count, exp.CountIf, exp.ApproxDistinct, exp.StrToUnix), "bigint"),
@@ -159,7 +145,7 @@ RULES: dict[type[exp.Expr], _Rule] = {
             exp.IgnoreNulls,
             exp.RespectNulls,
         ),
-        _same,
+        same,
     ),
     **dict.fromkeys(
         (
@@ -246,12 +232,7 @@ RULES: dict[type[exp.Expr], _Rule] = {
     **dict.fromkeys((exp.Concat, exp.DPipe), _concat),
     exp.RegexpSplit: "array<string>",
     exp.Array: _array,
-    **dict.fromkeys((exp.Explode, exp.Bracket), _element),
     exp.Round: rounded,
     **dict.fromkeys((exp.Ceil, exp.Floor), whole_of),
+    **FUNCTIONS,
 }
-
-NAMED = {
-    "WEEKDAY": "int", "MAKE_DATE": "date", "TIMESTAMP_SECONDS": "timestamp", "HASH": "int", "XXHASH64": "bigint",
-    "NOW": "timestamp", "UUID": "string", "MONOTONICALLY_INCREASING_ID": "bigint", "BTRIM": "string",
-}  # fmt: skip

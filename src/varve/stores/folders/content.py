@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from varve.model.schema import ColumnType, Kind, column_set
+from varve.stores.frames import partition_texts, texts_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -87,14 +88,14 @@ def of_written(build: Build, frame: DataFrame) -> dict[str, tuple[str | None, di
 
     names = build.dataset.partitioning.names
     totals = [*sums(build.dataset.schema.columns), *sums_of_sets(build)]
-    counted = frame.groupBy(*names).agg(F.count(F.lit(1)).alias("rows"), *totals)
-    by_text = {tuple(str(value) for value in key.values): key.path for key in build.partitions}
+    counted = frame.groupBy(*partition_texts(names)).agg(F.count(F.lit(1)).alias("rows"), *totals)
+    by_text = {texts_of(key): key.path for key in build.partitions}
     hashes: dict[str, tuple[str | None, dict[str, str]]] = {
         path: (text(0, {}), digests(build, 0, {})) for path in by_text.values()
     }
     for row in counted.collect():
         values = row.asDict()
-        path = by_text[tuple(str(row[name]) for name in names)]
+        path = by_text[tuple(row[name] for name in names)]
         hashes[path] = text(row["rows"], values), digests(build, row["rows"], values)
     return hashes
 

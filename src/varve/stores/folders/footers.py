@@ -94,6 +94,12 @@ def footer_rows(files: Any, name: str) -> int:
     return int(_footer(files, name)[0].num_rows)
 
 
+def schema_and_rows(files: Any, name: str) -> tuple[pa.Schema, int]:
+    """The columns and the number of rows of a parquet file by its footer. Raises as `footer_rows` does."""
+    footer, _ = _footer(files, name)
+    return footer.schema.to_arrow_schema(), int(footer.num_rows)
+
+
 def survey(
     files: Any, entries: Iterable[dict[str, Any]], columns: Sequence[Column], *, bounds: Sequence[str] = ()
 ) -> FolderSummary:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from varve.model.batch import StagedBatch
 from varve.model.errors import NOTHING_LOST, BadInput, VerifyFailed, some
-from varve.services.files import open_files, renames_cheaply
+from varve.services.files import make_durable, open_files, renames_cheaply
 from varve.stores.folders import content, footers, manifest
 from varve.stores.folders.layout import BATCH_COLUMN
 from varve.stores.frames import arrow_schema, conform, in_partitions, observed_by
@@ -152,10 +152,14 @@ def verify_rows(build: Build, staged: Sequence[StagedBatch], written: WriteRepor
 
 
 def write_manifests(layout: Layout, build: Build, staged: Sequence[StagedBatch]) -> None:
-    """Write the description of each batch into its folder, so that a lost catalog can be rebuilt."""
+    """Write the description of each batch into its folder, so that a lost catalog can be rebuilt.
+
+    The folders are then whole, and on disk: PostgreSQL does not forget a publish, so its files must not either.
+    """
     files, _ = open_files(layout.root)
     with ThreadPoolExecutor(_FOOTER_THREADS) as pool:
         list(pool.map(lambda batch: manifest.write(files, manifest.of(build, batch)), staged))
+    make_durable(layout.root, [batch.location for batch in staged])
 
 
 def remove_batches(layout: Layout, build: Build) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from varve.model.batch import BatchId
 from varve.model.errors import VarveError
 from varve.model.inventory import Publication
-from varve.services.files import open_files
+from varve.services.files import open_files, sync
 
 if TYPE_CHECKING:
     from varve.catalog.catalog import Catalog
@@ -89,6 +89,7 @@ def _write(files: Any, name: str, text: str) -> None:
     # Written under another name first: a crash must not leave half a file.
     with files.open(f"{name}.new", "w", encoding="utf-8") as file:
         file.write(text)
+    sync(files, f"{name}.new")
     files.mv(f"{name}.new", name)
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from varve.catalog.history.drops import Drops
 from varve.catalog.history.history import History
 from varve.model.errors import NOTHING_LOST, MissingUpstream, VarveError, VerifyFailed, some
+from varve.services.distribution import install_command
 from varve.services.files import open_files
 from varve.services.settings import Compression, ContentHash
 from varve.stores.folders import clean, content, write
@@ -156,7 +157,8 @@ class LakeStore:
         batches = [location for location in locations if location not in set(metadata)]
         clean.refuse_others(self.layout, batches)
         if self.iceberg is not None:
-            iceberg_clean.remove(self.iceberg, metadata)
+            if metadata:
+                iceberg_clean.remove(self.iceberg, dataset_name, metadata)
             if batches:
                 iceberg_clean.let_go(self.iceberg, dataset_name, batches)
         clean.remove(self.layout, batches)
@@ -194,13 +196,14 @@ class LakeStore:
         """See `Store.examine`."""
         current = self.catalog.current(dataset.name)
         shown = projection.shown(self.spark(), dataset, self.metastore)
-        findings = [
-            *examine.folders(self.layout, dataset, batches, deep=deep), *examine.table(dataset, current, shown),
+        in_folders = list(examine.folders(self.layout, dataset, batches, deep=deep))
+        # Where a folder is not as it was published, the Iceberg table is said to differ for that reason alone.
+        damaged = {finding.partition for finding in in_folders} - {""}
+        of_iceberg = [] if self.iceberg is None else iceberg_examine.findings(self.iceberg, dataset)
+        return [
+            *in_folders, *examine.table(dataset, current, shown),
+            *(finding for finding in of_iceberg if finding.partition not in damaged),
         ]  # fmt: skip
-        # Where a folder is not as it was published, its table is said to differ for that reason alone.
-        damaged = {finding.partition for finding in findings}
-        others = [] if self.iceberg is None else iceberg_examine.findings(self.iceberg, dataset)
-        return [*findings, *(finding for finding in others if finding.partition not in damaged - {""})]
 
     def follow(self, dataset: Dataset) -> int:
         """See `Store.follow`. The table of a dropped dataset of the same name goes first."""
@@ -315,7 +318,7 @@ def _iceberg(settings: Settings, catalog: Catalog) -> IcebergTables:
     if settings.iceberg and not installed:
         raise VarveError(
             "the setting iceberg is on, and pyiceberg is not installed. Nothing was read or changed. "
-            "Run: pip install 'varve[iceberg]', or take the setting away."
+            f"Run: {install_command('iceberg')}, or take the setting away."
         )
     return IcebergTables(
         Layout(settings.lake), catalog, settings.iceberg is not False, installed, settings.iceberg_snapshots

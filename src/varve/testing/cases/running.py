@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from varve.model.batch import BatchId, StagedBatch
 from varve.model.build import Build
 from varve.model.errors import BadInput, VarveError, VerifyFailed, counted
+from varve.model.partitions.key import text_of
 from varve.stores.expectations import audit_rows
 from varve.stores.folders.write import outside_message, strays_of
 from varve.stores.frames import (
@@ -25,6 +26,7 @@ from varve.stores.frames import (
     spark_errors,
     spark_says,
     spark_schema,
+    texts_of,
 )
 from varve.testing.cases.bound import BoundCase, UnusableCase
 from varve.testing.cases.compare import difference
@@ -155,8 +157,8 @@ def _staged(keys: Sequence[PartitionKey], table: Any) -> list[StagedBatch]:
     from collections import Counter
 
     names = [name for name, _ in keys[0].fields]
-    rows = Counter(tuple(str(row[name]) for name in names) for row in table.select(names).to_pylist())
-    return [StagedBatch(key, "the test", rows[tuple(map(str, key.values))], 0, 0) for key in keys]
+    rows = Counter(tuple(text_of(row[name]) for name in names) for row in table.select(names).to_pylist())
+    return [StagedBatch(key, "the test", rows[texts_of(key)], 0, 0) for key in keys]
 
 
 def _cut(message: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ import psycopg
 import pytest
 from pyiceberg.exceptions import NoSuchTableError
 
+from tests.cdc.waits import until
 from tests.stores.lake.iceberg.readers import by_pyiceberg, by_text, iceberg_table
 from tests.support.sales import PARIS, ZURICH
 from varve.catalog.catalog import Catalog
@@ -25,6 +27,7 @@ from varve.model.store_options import LakeOptions
 from varve.services.postgres import connect
 from varve.stores.environments.store import EnvironmentStore
 from varve.stores.lake.iceberg import examine
+from varve.stores.lake.iceberg.clean import is_metadata
 from varve.stores.lake.iceberg.pointers import SCHEMA
 from varve.stores.warehouse.tables.roles import ensure_roles
 
@@ -219,6 +222,34 @@ def test_orphans_of_a_transaction_that_was_taken_back_are_swept_when_they_are_ol
     agree(builder, sales)
 
 
+def test_a_sweep_of_everything_spares_what_a_publish_has_written_and_not_yet_committed(
+    builder: Builder, sales: Dataset, connection: psycopg.Connection
+) -> None:
+    builder.publish(sales, {PARIS: sold("one")})
+    with builder.store() as sweeper, builder.store() as store, ThreadPoolExecutor(1) as pool:
+        build, staged = builder.stage(store, sales, {PARIS: sold("two")})
+        with store.catalog.connection.transaction():
+            store.publish(build, staged)
+            mine = [leftover.location for leftover in sweeper.leftovers() if leftover.dataset == sales.name]
+            listed = [location for location in mine if is_metadata(location)]
+            assert listed, "the metadata of a transaction under way is named by nobody that others can see"
+            deleting = pool.submit(sweeper.sweep, sales.name, listed)
+            waiting = "select from pg_locks where pid = %s and locktype = 'advisory' and not granted"
+            until(lambda: bool(connection.execute(waiting, (sweeper.catalog.connection.info.backend_pid,)).fetchall()))
+        deleting.result(timeout=60)
+    assert examined(builder, sales) == []
+    agree(builder, sales)
+
+
+def test_only_metadata_of_the_dataset_itself_is_deleted_as_such(builder: Builder, sales: Dataset) -> None:
+    builder.publish(sales, {PARIS: sold("one")})
+    with builder.store() as store:
+        own = f"{builder.settings.lake}/{sales.db}/{sales.table}/_iceberg"
+        for location in (f"{builder.settings.lake}/other/table/_iceberg/a.json", f"{own}/../_iceberg/a.json"):
+            with pytest.raises(VarveError, match="is no metadata of"):
+                store.sweep(sales.name, [location])
+
+
 def test_as_many_snapshots_stay_as_the_setting_says(builder: Builder, sales: Dataset) -> None:
     builder.keep = 3
     for number in range(6):
@@ -309,7 +340,7 @@ def test_where_pyiceberg_is_not_installed_publishes_go_on_and_only_a_clause_is_r
             iceberg_table(builder.settings, sales)
         asking = replace(sales, lake=LakeOptions(iceberg=True))
         build, staged = builder.stage(without, asking, {ZURICH: sold("three")})
-        with pytest.raises(VarveError, match=r"says ICEBERG ON, and pyiceberg is not installed.*varve\[iceberg\]"):
+        with pytest.raises(VarveError, match=r"says ICEBERG ON, and pyiceberg is not installed.*\[iceberg\]"):
             without.publish(build, staged)
     builder.publish(sales, {ZURICH: sold("four")})
     agree(builder, sales)

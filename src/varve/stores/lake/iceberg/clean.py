@@ -8,7 +8,7 @@ from __future__ import annotations
 import datetime as dt
 from typing import TYPE_CHECKING, Any
 
-from varve.model.errors import VarveError
+from varve.model.errors import VarveError, some
 from varve.model.inventory import Leftover
 from varve.services.files import open_files
 from varve.stores.lake.iceberg import folder as folders
@@ -86,16 +86,30 @@ def leftovers(tables: IcebergTables) -> Iterator[Leftover]:
                 yield Leftover(location, dataset, entry["size"] or 0, _changed_at(entry), superseded=True)
 
 
-def remove(tables: IcebergTables, locations: Sequence[str]) -> None:
-    """Delete these files of metadata. What is missing is fine."""
+def remove(tables: IcebergTables, dataset: str, locations: Sequence[str]) -> None:
+    """Delete these files of a dataset's metadata, but for those that are named by now. What is missing is fine.
+
+    A publish writes its metadata before it commits. So this waits for every publish under way, and looks again.
+    """
+    own = f"{tables.folder(dataset).location}/"
+    if others := [each for each in locations if not each.startswith(own) or "/" in each.removeprefix(own)]:
+        raise VarveError(f"{some(others)} is no metadata of {dataset}. Nothing was deleted.")
     files, _ = open_files(tables.layout.root)
-    for location in locations:
-        if not location.startswith(f"{tables.layout.root}/") or ".." in location.split("/"):
-            raise VarveError(f"{location} is not in the lake {tables.layout.root}. Nothing was deleted.")
+    connection = tables.catalog.connection
+    with connection.transaction():
+        Pointers(connection).lock_against_writers(dataset)
         try:
-            files.rm(location)
-        except FileNotFoundError:
-            continue
+            named = _named(tables, dataset)
+        except MetadataLost:
+            # What the rest of a damaged table is worth, a person must say.
+            return
+        for location in locations:
+            if location.removeprefix(own) in named:
+                continue
+            try:
+                files.rm(location)
+            except FileNotFoundError:
+                continue
 
 
 def _needing(table_folder: MetadataFolder, document: dict[str, Any], locations: set[str]) -> set[int]:

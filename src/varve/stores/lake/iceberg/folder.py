@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from varve.catalog.rows import columns_of
 from varve.model.errors import VarveError
-from varve.services.files import open_files
+from varve.services.files import open_files, sync
 from varve.stores.folders import footers, manifest
 from varve.stores.lake.iceberg.manifests import DataFile, Written
 from varve.stores.lake.iceberg.metadata import address, unfollowed
@@ -63,13 +63,14 @@ class MetadataFolder:
         return content
 
     def write(self, written: Written) -> str:
-        """Write a file, and return its location."""
+        """Write a file so that it survives a loss of power, and return its location."""
         location = f"{self.location}/{written.name}"
         try:
             self.files.pipe_file(location, written.content)
         except FileNotFoundError:
             self.files.makedirs(self.location, exist_ok=True)
             self.files.pipe_file(location, written.content)
+        sync(self.files, location)
         return location
 
     def document(self, location: str) -> Document:
@@ -86,7 +87,11 @@ class MetadataFolder:
     def keep(self, document: Document, version: int) -> str:
         """Write a document, and return its location as a pointer has it."""
         text = json.dumps(document, separators=(",", ":"))
-        return address(self.write(Written(f"{version:05d}-{uuid.uuid4()}.metadata.json", text.encode())))
+        location = self.write(Written(f"{version:05d}-{uuid.uuid4()}.metadata.json", text.encode()))
+        # It is the last file of each change: with it the names of those that it refers to are on disk.
+        for folder in (self.location, self.location.rpartition("/")[0]):
+            sync(self.files, folder)
+        return address(location)
 
 
 def version_of(location: str) -> int:

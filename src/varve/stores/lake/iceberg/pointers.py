@@ -21,23 +21,28 @@ CATALOG = "varve"
 SCHEMA = "varve_iceberg"
 # Why a table is hidden that the next publish shows again by itself, if the dataset says so again.
 TURNED_OFF = "the dataset has no Iceberg side any more"
-_MINE = "dataset = %s and environment is not distinct from %s"
+# Who writes metadata shares the lock until its transaction ends; who deletes metadata has it alone.
+_WRITING = "select pg_advisory_xact_lock_shared(hashtextextended('iceberg metadata of ' || %s, 0))"
+_DELETING = "select pg_advisory_xact_lock(hashtextextended('iceberg metadata of ' || %s, 0))"
 _ENSURE = """
     insert into varve.iceberg_table (dataset, environment, namespace, table_name) values (%s, %s, %s, %s)
     on conflict do nothing
 """
-_READ = f"select metadata_location, written_location, hidden_because from varve.iceberg_table where {_MINE}"  # noqa: S608
+_READ = """
+    select metadata_location, written_location, hidden_because from varve.iceberg_table
+    where dataset = %s and environment is not distinct from %s
+"""
 _LOCK = _READ + " for update"
-_MOVE = f"""
+_MOVE = """
     update varve.iceberg_table
     set previous_metadata_location = metadata_location, metadata_location = %s, written_location = %s,
         hidden_because = ''
-    where {_MINE}
-"""  # noqa: S608
-_HIDE = f"""
+    where dataset = %s and environment is not distinct from %s
+"""
+_HIDE = """
     update varve.iceberg_table set metadata_location = null, previous_metadata_location = null, hidden_because = %s
-    where {_MINE}
-"""  # noqa: S608
+    where dataset = %s and environment is not distinct from %s
+"""
 _NOTE = """
     insert into varve.iceberg_snapshot (dataset, environment, snapshot_id, build_id, metadata_location, at)
     values (%s, %s, %s, %s, %s, %s)
@@ -75,12 +80,12 @@ _ROOTS = """
 """
 _SHOWN = "select written_location from varve.iceberg_table where dataset = %s and written_location is not null"
 _NOTED = "select snapshot_id, metadata_location from varve.iceberg_snapshot where dataset = %s"
-_REWRITE = f"""
+_REWRITE = """
     update varve.iceberg_table
     set previous_metadata_location = null, written_location = %s,
         metadata_location = case when metadata_location is null then null else %s end
-    where {_MINE}
-"""  # noqa: S608
+    where dataset = %s and environment is not distinct from %s
+"""
 _REWRITE_NOTE = """
     update varve.iceberg_snapshot set metadata_location = %s where dataset = %s and metadata_location = %s
 """
@@ -162,6 +167,7 @@ class Pointers:
 
     def lock(self, dataset: str) -> Pointer:
         """In a transaction: the pointer of a dataset's table, made where there is none, which nobody else moves now."""
+        self.connection.execute(_WRITING, (dataset,))
         namespace, _, table = dataset.partition(".")
         namespace = namespace if self.environment is None else f"{namespace}__{self.environment}"
         row = self.connection.execute(_LOCK, (dataset, self.environment)).fetchone()
@@ -170,6 +176,10 @@ class Pointers:
             row = self.connection.execute(_LOCK, (dataset, self.environment)).fetchone()
         assert row is not None, "the row was made, and nobody drops the dataset while it is published"
         return Pointer(*row)
+
+    def lock_against_writers(self, dataset: str) -> None:
+        """In a transaction: wait until nobody writes metadata of the dataset anywhere; nobody begins then."""
+        self.connection.execute(_DELETING, (dataset,))
 
     def move(self, dataset: str, location: str) -> None:
         """Show this metadata."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from varve.catalog.environments.overlay import EnvironmentCatalog
 from varve.model.errors import VarveError
+from varve.services.distribution import install_command
 from varve.stores.lake.iceberg import folder as folders
 from varve.stores.lake.iceberg import metadata, snapshots
 from varve.stores.lake.iceberg.folder import MetadataFolder, MetadataLost
@@ -68,7 +69,7 @@ class IcebergTables:
         if dataset.lake.iceberg and not self.installed:
             raise VarveError(
                 f"{dataset} says ICEBERG ON, and pyiceberg is not installed. Nothing was changed. "
-                "Run: pip install 'varve[iceberg]', or take the clause out."
+                f"Run: {install_command('iceberg')}, or take the clause out."
             )
         return self.default and self.installed if dataset.lake.iceberg is None else dataset.lake.iceberg
 

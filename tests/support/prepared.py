@@ -3,7 +3,7 @@
 One process has imported the libraries, and nothing of ours. It forks for each program, which begins with the arguments,
 the environment and the folder that it would have been started with, and ends as it would have ended.
 
-Not here: what the programs are (project.py).
+Not here: what the programs are (tests/e2e/project.py).
 """
 
 from __future__ import annotations
@@ -32,10 +32,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 LIBRARIES = (
-    "adbc_driver_postgresql.dbapi", "alembic.command", "croniter", "dagster._cli", "dagster_postgres",
-    "dagster_pyspark", "filelock", "pandas", "pendulum", "psutil", "psycopg", "pyarrow.parquet", "pydantic_settings",
-    "pyspark.sql.connect.session", "pyspark.sql.functions", "rich.console", "rich.table", "sqlalchemy", "sqlglot",
-    "sqlglot.optimizer", "tenacity", "typer", "yaml",
+    "adbc_driver_postgresql.dbapi", "alembic.command", "croniter", "dagster._cli", "dagster._core.instance.factory",
+    "dagster._core.storage.migration", "dagster._core.workspace.autodiscovery", "dagster._grpc.server",
+    "dagster_dg_cli.cli", "dagster_postgres", "dagster_pyspark", "fastavro", "filelock",
+    "fsspec.implementations.local", "pandas", "pendulum", "psutil", "psycopg", "pyarrow.parquet", "pydantic_settings",
+    "pyspark.sql.connect.session", "pyspark.sql.datasource", "pyspark.sql.functions", "rich.console", "rich.table",
+    "sqlalchemy", "sqlglot", "sqlglot.dialects.spark", "sqlglot.optimizer", "sqlglot.optimizer.annotate_types",
+    "sqlglot.optimizer.qualify", "sqlglot.optimizer.simplify", "sqlglot.transforms", "tenacity", "typer",
+    "upath.implementations.local", "yaml",
 )  # fmt: skip
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -48,15 +52,15 @@ class Program:
     folder: str
     environment: Mapping[str, str]
 
-    def run(self, output: IO[bytes], *, seconds: float) -> int:
-        """Run it to its end, with both of its outputs in a file; returns the exit code, or minus the signal.
+    def run(self, output: IO[bytes], errors: IO[bytes] | None = None, *, seconds: float) -> int:
+        """Run it to its end, with its outputs in a file, or in two; returns the exit code, or minus the signal.
 
         Raises TimeoutExpired, and the program is killed then.
         """
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
             connection.connect(_address())
             asked = json.dumps({"words": self.words, "folder": self.folder, "environment": dict(self.environment)})
-            socket.send_fds(connection, [b"\0"], [output.fileno()])
+            socket.send_fds(connection, [b"\0"], [output.fileno(), (errors or output).fileno()])
             connection.sendall(asked.encode() + b"\n")
             with connection.makefile("r", encoding="utf-8") as answers:
                 pid = int(answers.readline())
@@ -66,6 +70,20 @@ class Program:
                 except TimeoutError:
                     os.kill(pid, signal.SIGKILL)
                     raise subprocess.TimeoutExpired(list(self.words), seconds) from None
+
+
+def run_prepared(
+    *words: str | Path, cwd: Path, env: Mapping[str, str], seconds: float = 300
+) -> subprocess.CompletedProcess[str]:
+    """As `subprocess.run` does with outputs captured: a script of Python and its words, or `-m MODULE`, `-c TEXT`."""
+    given = [str(word) for word in words]
+    with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
+        code = Program(given, str(cwd), env).run(output, errors, seconds=seconds)
+        texts = []
+        for file in (output, errors):
+            file.seek(0)
+            texts.append(file.read().decode(errors="replace"))
+    return subprocess.CompletedProcess(given, code, *texts)
 
 
 @cache
@@ -114,7 +132,7 @@ class Starter:
                 return None
             if self.listener in ready:
                 connection, _ = self.listener.accept()
-                program, output = _asked(connection)
+                program, outputs = _asked(connection)
                 pid = os.fork()
                 if pid == 0:
                     signal.set_wakeup_fd(-1)
@@ -123,9 +141,10 @@ class Starter:
                         opened.close()
                     os.close(woken)
                     os.close(waker)
-                    _become(program, output)
+                    _become(program, *outputs)
                     return program
-                os.close(output)
+                for opened in outputs:
+                    os.close(opened)
                 self.waiting[pid] = connection
                 connection.sendall(f"{pid}\n".encode())
 
@@ -142,29 +161,35 @@ class Starter:
                     continue
 
 
-def _asked(connection: socket.socket) -> tuple[Program, int]:
-    _, files, _, _ = socket.recv_fds(connection, 1, 1)
+def _asked(connection: socket.socket) -> tuple[Program, tuple[int, int]]:
+    _, files, _, _ = socket.recv_fds(connection, 1, 2)
     with connection.makefile("r", encoding="utf-8") as lines:
-        return Program(**json.loads(lines.readline())), files[0]
+        return Program(**json.loads(lines.readline())), (files[0], files[1])
 
 
-def _become(program: Program, output: int) -> None:
+def _become(program: Program, output: int, errors: int) -> None:
     """Give this process what it would have been started with."""
     os.setsid()
     nothing = os.open(os.devnull, os.O_RDONLY)
-    for source, target in ((nothing, 0), (output, 1), (output, 2)):
+    for source, target in ((nothing, 0), (output, 1), (errors, 2)):
         os.dup2(source, target)
-    os.close(nothing)
-    os.close(output)
+    for opened in (nothing, output, errors):
+        os.close(opened)
     os.chdir(program.folder)
     os.environ.clear()
     os.environ.update(program.environment)
     time.tzset()
     tempfile.tempdir = None
+    # What the interpreter reads as it starts.
+    sys.dont_write_bytecode = bool(program.environment.get("PYTHONDONTWRITEBYTECODE"))
+    sys.path[1:1] = filter(None, program.environment.get("PYTHONPATH", "").split(os.pathsep))
 
 
 def _run(program: Program) -> None:
     """As `python WORDS` does."""
+    # Other projects have tests of their own.
+    for name in [name for name in sys.modules if name.partition(".")[0] == "tests"]:
+        del sys.modules[name]
     first, *rest = program.words
     if first == "-m":
         module, *rest = rest

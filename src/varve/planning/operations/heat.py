@@ -13,7 +13,6 @@ from varve.planning.judgement.judgement import State
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from varve.model.dataset import Dataset
     from varve.planning.graph import Graph
     from varve.planning.judgement.judgement import Judgement
     from varve.planning.reconcile import RunPlan
@@ -31,6 +30,7 @@ WORST_FIRST = (
     State.WAITING,
     State.UPCOMING,
     State.MISSING,
+    State.ACCEPTED,
     State.CURRENT,
 )
 
@@ -41,19 +41,25 @@ def heat(graph: Graph, plan: RunPlan) -> dict[str, Any]:
     `plan` is a result of `reconcile`, which has a judgement of every partition.
     """
     return {
-        "datasets": [_dataset(dataset, plan.judgements[dataset.name]) for dataset in graph.in_order()],
-        "due": [
-            {"dataset": run.dataset.name, "first": run.first.path, "last": run.last.path,
-             "partitions": len(run.partitions), "reason": run.reason, "text": run.in_words}
-            for run in plan.runs
-        ],
-    }  # fmt: skip
+        "datasets": [heat_of_dataset(dataset.name, plan.judgements[dataset.name]) for dataset in graph.in_order()],
+        "due": due_runs(plan),
+    }
 
 
-def _dataset(dataset: Dataset, judgements: Mapping[str, Judgement]) -> dict[str, Any]:
+def due_runs(plan: RunPlan) -> list[dict[str, Any]]:
+    """The runs that are due, each with its first and last partition, their number, and the reason."""
+    return [
+        {"dataset": run.dataset.name, "first": run.first.path, "last": run.last.path,
+         "partitions": len(run.partitions), "reason": run.reason, "text": run.in_words}
+        for run in plan.runs
+    ]  # fmt: skip
+
+
+def heat_of_dataset(name: str, judgements: Mapping[str, Judgement]) -> dict[str, Any]:
+    """One dataset of `heat`, by the judgements of its partitions."""
     counts = Counter(judgement.state for judgement in judgements.values())
     return {
-        "dataset": dataset.name,
+        "dataset": name,
         "states": {str(state): counts[state] for state in WORST_FIRST if counts[state]},
         "cells": _cells(sorted(judgements.items())),
     }

@@ -1,0 +1,110 @@
+"""Alerts: conditions that hold are opened once, and closed when they hold no more.
+
+Not here: which conditions hold (varve/planning/operations/conditions.py), and what is said of them (messages.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from varve.planning.operations.conditions import AlertIdentity, AlertKind
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    import psycopg
+
+    from varve.planning.operations.conditions import Condition
+
+# Alerts that were closed so long ago are forgotten, with what is still unsaid of them.
+FORGOTTEN_AFTER_DAYS = 90
+
+_LOCK = "select pg_try_advisory_lock(hashtextextended('varve alerts', 0))"
+_UNLOCK = "select pg_advisory_unlock(hashtextextended('varve alerts', 0))"
+_OPEN = """
+    insert into varve.alert (kind, dataset, subject, message, opened_at, seen_at)
+    select kind, dataset, subject, message, to_timestamp(%(now)s), to_timestamp(%(now)s)
+    from unnest(%(kinds)s::text[], %(datasets)s::text[], %(subjects)s::text[], %(messages)s::text[])
+        as c (kind, dataset, subject, message)
+    order by kind, dataset, subject
+    on conflict (kind, dataset, subject) where closed_at is null
+    do update set message = excluded.message, seen_at = excluded.seen_at
+    returning xmax = 0
+"""
+_CLOSE = """
+    update varve.alert a set closed_at = to_timestamp(%(now)s)
+    where a.closed_at is null and a.kind = any(%(known)s) and not exists (
+        select from unnest(%(kinds)s::text[], %(datasets)s::text[], %(subjects)s::text[]) as c (kind, dataset, subject)
+        where (c.kind, c.dataset, c.subject) = (a.kind, a.dataset, a.subject))
+"""
+_FORGET = "delete from varve.alert where closed_at < to_timestamp(%s) - make_interval(days => %s)"
+_LIST = """
+    select id, kind, dataset, subject, message, extract(epoch from opened_at)::float8,
+        extract(epoch from closed_at)::float8
+    from varve.alert where closed_at is null or %s order by closed_at is not null, opened_at desc, id desc
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """An alert; times are in seconds since 1970. `closed_at` is None while its condition holds."""
+
+    number: int
+    identity: AlertIdentity
+    text: str
+    opened_at: float
+    closed_at: float | None
+
+
+@dataclass(frozen=True)
+class Alerts:
+    """The alerts, over a connection to the catalog in autocommit mode."""
+
+    connection: psycopg.Connection
+
+    @contextlib.contextmanager
+    def evaluating(self) -> Iterator[bool]:
+        """Whether this session is the one that evaluates conditions now; others leave it to that one.
+
+        Facts that were read before those of another session would open again what that one has closed.
+        """
+        row = self.connection.execute(_LOCK).fetchone()
+        is_ours = row is not None and bool(row[0])
+        try:
+            yield is_ours
+        finally:
+            if is_ours and not self.connection.closed:
+                self.connection.execute(_UNLOCK)
+
+    def update(
+        self, conditions: Collection[Condition], known_kinds: Collection[AlertKind], now: float
+    ) -> tuple[int, int]:
+        """Open what holds at `now` (seconds since 1970) and is not open, close what holds no more.
+
+        Alerts of kinds that are not known are left as they are. Returns how many were opened and closed.
+        """
+        identities = [condition.identity for condition in conditions]
+        values = {
+            "now": now,
+            "kinds": [identity.kind.value for identity in identities],
+            "datasets": [identity.dataset for identity in identities],
+            "subjects": [identity.subject for identity in identities],
+            "messages": [condition.text for condition in conditions],
+            "known": [kind.value for kind in known_kinds],
+        }
+        with self.connection.transaction():
+            opened = sum(is_new for (is_new,) in self.connection.execute(_OPEN, values))
+            closed = self.connection.execute(_CLOSE, values).rowcount
+            self.connection.execute(_FORGET, (now, FORGOTTEN_AFTER_DAYS))
+        return opened, closed
+
+    def list(self, *, closed_too: bool = False) -> list[Alert]:
+        """The open alerts, newest first, and after them those that are closed, where they are asked for."""
+        return [
+            Alert(number, AlertIdentity(AlertKind(kind), dataset, subject), text, opened_at, closed_at)
+            for number, kind, dataset, subject, text, opened_at, closed_at in self.connection.execute(
+                _LIST, (closed_too,)
+            )
+        ]

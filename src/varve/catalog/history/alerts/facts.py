@@ -1,0 +1,87 @@
+"""The facts in the catalog from which conditions follow.
+
+Not here: what follows from them (varve/planning/operations/conditions.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from varve.planning.operations.conditions import FailedExpectation, ProjectionFacts
+from varve.planning.operations.freshness import FreshnessFacts, expected_partitions, newer_partitions
+
+if TYPE_CHECKING:
+    import psycopg
+
+    from varve.model.dataset import Dataset
+    from varve.model.partitions.dimension import Members
+
+_PRESENT = "select partition from varve.current where dataset = %s and partition = any(%s)"
+_OTHERS = "select exists (select from varve.current where dataset = %s and not partition = any(%s))"
+_PUBLISHED = """
+    select extract(epoch from max(published_at))::float8 from varve.publish where dataset = %s and kind = 'publish'
+"""
+# The newest build that has ended of each partition, where its rows broke an expectation.
+_EXPECTATIONS = """
+    select b.dataset, b.partition, b.failure from varve.batch b
+    where b.broken is not null and b.state = 'failed' and b.environment = '' and not exists (
+        select from varve.batch n where (n.dataset, n.partition) = (b.dataset, b.partition) and n.environment = ''
+            and n.batch_id > b.batch_id and n.state not in ('building', 'staged'))
+    order by 1, 2
+"""
+_HIVE = """
+    select c.dataset, count(*), extract(epoch from min(b.published_at))::float8
+    from varve.current c join varve.batch b using (dataset, partition, batch_id)
+    where c.projected_batch_id is distinct from c.batch_id group by 1 order by 1
+"""
+_ICEBERG = """
+    select dataset, hidden_because from varve.iceberg_table
+    where environment is null and (
+        (hidden_because <> '' and hidden_because <> %s) or
+        (metadata_location is not null and metadata_location is distinct from written_location)) order by 1
+"""
+# As varve/stores/lake/iceberg/pointers.py notes it, where a dataset is meant to have no Iceberg table.
+_TURNED_OFF = "the dataset has no Iceberg side any more"
+
+
+@dataclass(frozen=True)
+class AlertCatalog:
+    """What conditions need of the catalog, over a connection in autocommit mode."""
+
+    connection: psycopg.Connection
+
+    def freshness(self, dataset: Dataset, members: Members | None, now: float) -> FreshnessFacts:
+        """Which of the partitions are there that should be at `now`, in seconds since 1970."""
+        expected = [path for paths in expected_partitions(dataset, members, now).values() for path in paths]
+        if dataset.partitioning.time is None:
+            row = self.connection.execute(_PUBLISHED, (dataset.name,)).fetchone()
+            return FreshnessFacts(published=row[0] if row else None)
+        existing = {path for (path,) in self.connection.execute(_PRESENT, (dataset.name, expected))}
+        known = [*expected, *newer_partitions(dataset, members, now)]
+        row = self.connection.execute(_OTHERS, (dataset.name, known)).fetchone()
+        return FreshnessFacts(existing, others=row is not None and bool(row[0]))
+
+    def failed_expectations(self) -> list[FailedExpectation]:
+        """The partitions whose newest build has failed by an expectation."""
+        return [FailedExpectation(*row) for row in self.connection.execute(_EXPECTATIONS)]
+
+    def projections(self) -> list[ProjectionFacts]:
+        """The Hive tables and Iceberg tables that do not show what is current."""
+        hive = [
+            ProjectionFacts(
+                dataset, "Hive table",
+                f"it does not show {count:,} of the current batches; the next publish, or varve repair, brings it up",
+                since,
+            )
+            for dataset, count, since in self.connection.execute(_HIVE)
+        ]  # fmt: skip
+        iceberg = [
+            ProjectionFacts(
+                dataset, "Iceberg table",
+                f"it is hidden: {hidden}" if hidden else "somebody else has moved it; varve repair takes it back",
+                None,
+            )
+            for dataset, hidden in self.connection.execute(_ICEBERG, (_TURNED_OFF,))
+        ]  # fmt: skip
+        return [*hive, *iceberg]

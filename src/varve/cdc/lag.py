@@ -1,0 +1,57 @@
+"""How far captured tables are behind, as alerts need it.
+
+Not here: from when on that is too far (varve/planning/operations/conditions.py).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import psycopg
+
+from varve.cdc.capture.event_log import EventLog
+from varve.cdc.capture.positions import Positions
+from varve.cdc.captures import opened
+from varve.model.errors import VarveError
+from varve.planning.operations.conditions import CaptureFacts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from varve.cdc.capture.positions import Position
+    from varve.cdc.captured_table import CapturedTable
+    from varve.services.settings import Settings
+
+# A batch of events is called after the millisecond in which it was begun.
+_BEGUN = re.compile(r"events=(\d+)$")
+
+
+def capture_facts(
+    tables: Iterable[CapturedTable], connection: psycopg.Connection, settings: Settings
+) -> list[CaptureFacts]:
+    """The facts of those of the tables of which a capture was begun; their sources are asked too."""
+    positions = Positions(connection)
+    if not positions.exist():
+        return []
+    by_dataset = {position.dataset: position for position in positions.all()}
+    return [
+        _facts(table, by_dataset[table.dataset.name], settings) for table in tables if table.dataset.name in by_dataset
+    ]
+
+
+def _facts(table: CapturedTable, position: Position, settings: Settings) -> CaptureFacts:
+    pending = EventLog(settings.lake, table.dataset).batches(position.generation, after=position.applied_lsn)
+    begun = [int(match[1]) / 1000 for batch in pending if (match := _BEGUN.search(batch.location.rstrip("/")))]
+    return CaptureFacts(
+        table.dataset.name, position.state, position.reason or "", position.quarantined, min(begun, default=None),
+        _warning(table, settings) if position.state == "running" else "",
+    )  # fmt: skip
+
+
+def _warning(table: CapturedTable, settings: Settings) -> str:
+    try:
+        with opened(table, settings, lock=False) as capture:
+            return capture.kept().warning or ""
+    except (VarveError, psycopg.Error) as error:
+        return f"its source cannot be asked: {error}"

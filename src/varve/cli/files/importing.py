@@ -1,0 +1,111 @@
+"""`varve import TABLE`: write the EXTERNAL file of a table that the metastore has.
+
+Not here: what its partitions mean (varve/sources/external/declaring.py).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from varve.cli.context import chosen_project, chosen_settings
+from varve.model.errors import VarveError, some
+from varve.model.partitions.key import parse_path
+from varve.model.schema import ColumnType
+from varve.services.spark import open_session
+from varve.sources.external.declaring import ExistingTable, TableColumn, declaration_text
+from varve.sql.sql_project import compiled
+from varve.sql.syntax.errors import SourceFile
+from varve.sql.syntax.formatting import formatted
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from rich.console import Console
+
+_TABLE = re.compile(r"[^.\s'\"`]+\.[^.\s'\"`]+")
+_NULL = "__HIVE_DEFAULT_PARTITION__"
+
+
+def import_table(console: Console, table: str, *, name: str, copies: bool, only_print: bool) -> None:
+    """Write the file of a table into the folder of the datasets, or print it.
+
+    Raises VarveError for a table that is not there, that no dataset can have, or whose file exists.
+    """
+    if not _TABLE.fullmatch(table):
+        raise VarveError(f"{table!r} names no table; write db.name.")
+    dataset = name or table.lower()
+    if copies and dataset == table.lower():
+        raise VarveError(
+            f"{table} is copied under a name of its own, as {dataset} is the table of others. Nothing was written. Say "
+            f"which: varve import {table} --copy --as lake.{table.partition('.')[2].lower()}."
+        )
+    existing, left_out = existing_table(table, copies=copies)
+    text = formatted(SourceFile("imported.sql", declaration_text(existing, dataset, copies=copies)))
+    # What cannot be loaded is not written.
+    compiled([SourceFile("imported.sql", text)], {})
+    text = "".join(f"-- Left out: {reason}.\n" for reason in left_out) + text
+    if only_print:
+        console.print(text, end="", markup=False, highlight=False, soft_wrap=True)
+        return
+    file = chosen_project().assets / f"{dataset.replace('.', '_')}.sql"
+    if file.exists():
+        raise VarveError(f"{file} is there already. Nothing was written. Remove it first, or say --print.")
+    file.write_text(text, encoding="utf-8")
+    _tell(console, file, existing, left_out)
+
+
+def existing_table(table: str, *, copies: bool) -> tuple[ExistingTable, list[str]]:
+    """The table as the metastore has it, and the columns that no dataset can have, with the reason."""
+    from pyspark.errors import AnalysisException
+
+    spark = open_session(chosen_settings())
+    quoted = ".".join(f"`{part}`" for part in table.split("."))
+    try:
+        described = [(str(row[0]), str(row[1])) for row in spark.sql(f"DESCRIBE EXTENDED {quoted}").collect()]
+    except AnalysisException as error:
+        reason = str(error).strip().splitlines()[0]
+        raise VarveError(f"{table}: it cannot be read: {reason} Nothing was written.") from error
+    values = dict(described)
+    is_parquet = "parquet" in f"{values.get('Provider', '')} {values.get('Serde Library', '')}".lower()
+    if not copies and not is_parquet:
+        there, own = values.get("Provider", "another format"), f"lake.{table.partition('.')[2].lower()}"
+        raise VarveError(
+            f"{table} has files of {there}, and EXTERNAL VIEW reads parquet. Nothing was written. Copy it: "
+            f"varve import {table} --copy --as {own}."
+        )
+    names = [column.name for column in spark.catalog.listColumns(quoted) if column.isPartition]
+    columns, left_out = [], []
+    for field in spark.table(quoted).schema.fields:
+        column = TableColumn(field.name, field.dataType.simpleString().upper(), _comment(field))
+        try:
+            ColumnType(column.type)
+        except VarveError:
+            left_out.append(f"{column.name}, of type {column.type}")
+            continue
+        columns.append(column)
+    partitions = [_values(row[0]) for row in spark.sql(f"SHOW PARTITIONS {quoted}").collect()] if names else []
+    if nulls := [values for values in partitions if _NULL in values.values()]:
+        left_out.append(f"{len(nulls)} partitions with a NULL, which no dataset has ({some(map(str, nulls), limit=1)})")
+    return ExistingTable(
+        table,
+        [column for column in columns if column.name not in names],
+        [next(column for column in columns if column.name == name) for name in names],
+        [values for values in partitions if values not in nulls],
+    ), left_out
+
+
+def _values(path: str) -> Mapping[str, str]:
+    return dict(parse_path(path))
+
+
+def _comment(field: Any) -> str:
+    return str(field.metadata.get("comment", ""))
+
+
+def _tell(console: Console, file: Path, table: ExistingTable, left_out: list[str]) -> None:
+    console.print(f"{table.name} is declared in {file}.", markup=False, highlight=False, soft_wrap=True)
+    for reason in left_out:
+        console.print(f"  left out: {reason}", markup=False, highlight=False, soft_wrap=True)
+    console.print("Look at its FOR, then: varve check", markup=False, highlight=False)

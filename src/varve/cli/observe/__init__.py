@@ -1,0 +1,1 @@
+"""The commands that show what the pipeline does and has cost: costs, metrics, logs."""

@@ -1,0 +1,54 @@
+"""Who reads whom among partitions, by the graph as it is now; and the partition that an address names."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING
+
+from varve.cli.context import chosen_graph
+from varve.cli.show import dataset_named, parsed
+from varve.model.errors import UnknownPartition, VarveError
+from varve.model.partitions.key import WHOLE, parse_path
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from varve.cli.observe.console.judged import Seen
+    from varve.model.dataset import Dataset
+    from varve.model.partitions.key import PartitionKey
+
+
+def named(name: str, path: str) -> tuple[Dataset, PartitionKey]:
+    """The dataset and the partition of an address. Raises VarveError, UnknownPartition where there is none."""
+    dataset = dataset_named(name, chosen_graph())
+    try:
+        return dataset, parsed(dataset, words_of(path))
+    except ValueError as error:
+        raise UnknownPartition(f"{dataset}: {path!r} names no partition ({error}).") from None
+
+
+def words_of(path: str) -> list[str]:
+    """The words with which commands name a partition: `day=2026-11-22`."""
+    return [] if path == WHOLE else [f"{name}={value}" for name, value in parse_path(path)]
+
+
+def readers_of(seen: Seen, name: str, path: str) -> Iterator[tuple[str, str]]:
+    """(dataset, partition) of everything that reads a partition; nothing for one that the graph does not have."""
+    dataset = seen.graph.datasets.get(name)
+    if dataset is None:
+        return
+    try:
+        key = dataset.partitioning.from_path(path)
+    except VarveError:
+        # Of an earlier declaration: nothing reads it any more.
+        return
+    for reader, edges in seen.graph.edges.items():
+        for edge in edges:
+            if edge.upstream.name == name:
+                keys = edge.dependency.readers_of(key, members=seen.members).keys
+                yield from ((reader, reader_key.path) for reader_key in keys)
+
+
+def command_of(dataset: Dataset, path: str, *words: str, last: Sequence[str] = ()) -> str:
+    """A command over a partition, as a shell takes it: keys may have spaces, quotes and dollar signs in them."""
+    return shlex.join(["varve", *words, dataset.name, *words_of(path), *last])

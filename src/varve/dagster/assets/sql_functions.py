@@ -1,0 +1,86 @@
+"""The project's functions in a session of Spark: what a query calls is registered right before it runs.
+
+Not here: how they are found (varve/sql/code/functions.py).
+"""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from varve.dagster.assets.python_files import named_module
+from varve.model.errors import NOTHING_LOST, VarveError
+from varve.sql.names.own_functions import called_functions, calls_in
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pyspark.sql import SparkSession
+
+    from varve.model.function import SqlFunction
+    from varve.sql.sql_asset import SqlAsset
+
+
+def register_functions(spark: SparkSession, sql_asset: SqlAsset) -> None:
+    """Give the session the functions that a file calls, in the version of this process.
+
+    They replace those of the same names that the session has of another project or of other code. Raises VarveError
+    for one that does not import.
+    """
+    if not sql_asset.source.functions:
+        return
+    root = Path(sql_asset.source.root)
+    for function in called_functions(sql_asset.sql):
+        called = _imported(sql_asset, function, root)
+        with _modules_by_value(root):
+            spark.udf.register(function.name, called, function.returns)
+
+
+def _imported(sql_asset: SqlAsset, function: SqlFunction, root: Path) -> Callable[..., Any]:
+    try:
+        called: Callable[..., Any] = getattr(named_module(function.module, root), function.name)
+    except Exception as error:
+        place = _place_of_call(sql_asset, function)
+        raise VarveError(
+            f"{sql_asset.dataset} ({place}) calls {function.name} of {function.place}, which cannot be imported: "
+            f"{type(error).__name__}: {error}. Correct that file. {NOTHING_LOST}"
+        ) from error
+    return called
+
+
+def _place_of_call(sql_asset: SqlAsset, function: SqlFunction) -> str:
+    sql = sql_asset.sql
+    trees = (*sql.queries, *(expectation.expression for expectation in sql.expectations))
+    calls = [call for tree in trees for call in calls_in(tree) if call.name.lower() == function.name.lower()]
+    line, column = sql.source.position(min(call.meta["start"] for call in calls if "start" in call.meta))
+    return f"{sql.source.path}:{line}:{column}"
+
+
+@contextmanager
+def _modules_by_value(root: Path) -> Iterator[None]:
+    """Have functions pickled with what they use of the project's modules: Spark's workers do not find those."""
+    from pyspark import cloudpickle
+
+    pickling: Any = cloudpickle
+    root = root.resolve()
+    own = [module for name, module in list(sys.modules.items()) if _is_own(name, module, root)]
+    known = set(pickling.list_registry_pickle_by_value())
+    added = [module for module in own if module.__name__ not in known]
+    for module in added:
+        pickling.register_pickle_by_value(module)
+    try:
+        yield
+    finally:
+        for module in added:
+            pickling.unregister_pickle_by_value(module)
+
+
+def _is_own(name: str, module: object, root: Path) -> bool:
+    """Whether a module is a file of the project; a virtual environment in its folder is none of it."""
+    file = getattr(module, "__file__", None)
+    if not isinstance(file, str) or getattr(module, "__name__", None) != name:
+        return False
+    place = Path(file)
+    return name.partition(".")[0] != "varve" and place.is_relative_to(root) and "site-packages" not in place.parts

@@ -1,0 +1,186 @@
+"""Alerts: facts are read, conditions follow, what is new is sent. By the sensor `alerts`, and by a command.
+
+A channel that fails is tried again later. It ends neither a tick nor a run, and keeps no other channel waiting.
+
+Not here: which conditions hold (varve/planning/operations), what was opened (varve/catalog/history/alerts), and
+sending (varve/services/channels.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import dagster as dg
+import pendulum
+
+from varve.catalog.catalog import Catalog
+from varve.catalog.history.alerts.alerts import Alerts
+from varve.catalog.history.alerts.facts import AlertCatalog
+from varve.catalog.history.alerts.messages import Messages
+from varve.catalog.rejected import RejectedArrivals
+from varve.cdc.lag import capture_facts
+from varve.dagster.automation.reconciling import Reconciler, limits_of, looked_up
+from varve.dagster.instance import sensor_daemon_seen
+from varve.dagster.partitions.sets_sensor import sets_of
+from varve.model.errors import counted
+from varve.planning.operations.conditions import AlertFacts, AlertLimits, conditions
+from varve.planning.operations.digest import digest
+from varve.planning.operations.quiet_hours import QuietHours
+from varve.planning.reconcile import reconcile
+from varve.services.channels import channels_of
+from varve.services.disks import disks_of
+from varve.services.postgres import connect
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import psycopg
+
+    from varve.cdc.captured_table import CapturedTable
+    from varve.model.partitions.dimension import Members
+    from varve.planning.graph import Graph
+    from varve.planning.reconcile import RunPlan
+    from varve.project import Project
+    from varve.services.settings import Settings
+
+SENSOR = "alerts"
+QUIET, ELSEWHERE = "quiet hours", "somebody else sends now"
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What an evaluation has done.
+
+    Attributes:
+        is_ours: whether this process has evaluated; else another one does so right now.
+        sent: by channel how many messages it has taken.
+        unsent: by channel why it was told nothing, or nothing was due for it.
+    """
+
+    is_ours: bool = True
+    opened: int = 0
+    closed: int = 0
+    sent: dict[str, int] = field(default_factory=dict)
+    unsent: dict[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        if not self.is_ours:
+            return "Another process evaluates the alerts right now."
+        parts = [f"{counted(self.opened, 'alert')} opened, {self.closed} closed."]
+        parts += [f"{channel} was told of {count}." for channel, count in self.sent.items()]
+        parts += [f"{channel} was told nothing: {reason}." for channel, reason in self.unsent.items()]
+        return " ".join(parts)
+
+
+def alert_sensor(
+    graph: Graph, captured: Sequence[CapturedTable], project: Project, *, on: bool = False
+) -> dg.SensorDefinition:
+    """Return the sensor that evaluates the alerts, and sends what is new; it requests no run."""
+    reconciler = Reconciler(graph, project)
+
+    @dg.sensor(
+        name=SENSOR,
+        minimum_interval_seconds=project.sensor_settings.alerts_seconds,
+        default_status=dg.DefaultSensorStatus.RUNNING if on else dg.DefaultSensorStatus.STOPPED,
+        description="What is late, rejected, given up, broken, behind or full is told to the channels of the settings.",
+    )
+    def evaluate_alerts(context: dg.SensorEvaluationContext) -> dg.SkipReason:
+        def use_plan(catalog: Catalog, plan: RunPlan, members: Members) -> dg.SkipReason:
+            # While this runs, the daemon ticks; and of a stopped one only the command can tell.
+            facts = read_facts(graph, captured, catalog.connection, project.settings, plan, members=members)
+            return dg.SkipReason(str(evaluated(catalog.connection, project.settings, facts)))
+
+        return reconciler.look(
+            context.instance, SENSOR, lambda *_: sets_of(context.instance, graph).members(), use_plan
+        )
+
+    return evaluate_alerts
+
+
+def evaluate(
+    graph: Graph, captured: Sequence[CapturedTable], instance: dg.DagsterInstance, settings: Settings
+) -> Evaluation:
+    """Evaluate the alerts once, as the sensor does; nothing is launched. Raises VarveError without a server."""
+    with connect(settings, application="varve alerts") as connection:
+        Catalog(connection).ensure_schema()
+        catalog_facts, members = looked_up(graph, connection, instance, settings)
+        plan = reconcile(
+            graph, catalog_facts, now=pendulum.now("UTC"), members=members, limits=limits_of(settings),
+            codes=catalog_facts.codes,
+        )  # fmt: skip
+        seen = sensor_daemon_seen(instance)
+        facts = read_facts(graph, captured, connection, settings, plan, members=members, daemon_seen=seen)
+        return evaluated(connection, settings, facts)
+
+
+def read_facts(
+    graph: Graph,
+    captured: Sequence[CapturedTable],
+    connection: psycopg.Connection,
+    settings: Settings,
+    plan: RunPlan,
+    *,
+    members: Members,
+    daemon_seen: float = 0.0,
+) -> AlertFacts:
+    """Read everything that conditions depend on, as it is now. `daemon_seen` 0.0: the daemon itself asks."""
+    now = pendulum.now("UTC").timestamp()
+    catalog = AlertCatalog(connection)
+    return AlertFacts(
+        now=now,
+        datasets=graph.datasets,
+        members=members,
+        freshness={
+            name: catalog.freshness(dataset, members, now)
+            for name, dataset in graph.datasets.items()
+            if dataset.policy.fresh_within is not None
+        },
+        rejected=RejectedArrivals(connection).all(),
+        # A dataset that could not be judged has no judgements: what was given up of it is not over.
+        judgements=None if plan.failed else plan.judgements,
+        expectations=catalog.failed_expectations(),
+        captures=capture_facts(captured, connection, settings),
+        projections=catalog.projections(),
+        disks=disks_of(settings),
+        daemon_seen=daemon_seen,
+        limits=AlertLimits(settings.alerts_disk_percent, settings.alerts_lag_minutes * 60),
+    )
+
+
+def evaluated(connection: psycopg.Connection, settings: Settings, facts: AlertFacts) -> Evaluation:
+    """Open and close alerts by these facts, and send what is to be said."""
+    alerts = Alerts(connection)
+    with alerts.evaluating() as is_ours:
+        if not is_ours:
+            return Evaluation(is_ours=False)
+        opened, closed = alerts.update(list(conditions(facts).values()), facts.known_kinds, facts.now)
+        evaluation = Evaluation(opened=opened, closed=closed)
+    Messages(connection).note(list(settings.alerts))
+    deliver(connection, settings, facts.now, evaluation)
+    return evaluation
+
+
+def deliver(connection: psycopg.Connection, settings: Settings, now: float, evaluation: Evaluation) -> None:
+    """Send each channel what it has not been told, in one message; what it does not take is tried again later."""
+    quiet = QuietHours.of(settings.alerts_quiet) if settings.alerts_quiet else None
+    is_quiet = quiet is not None and quiet.until(pendulum.from_timestamp(now)) is not None
+    messages = Messages(connection)
+    for channel in channels_of(settings):
+        with messages.sending(channel.name) as is_ours:
+            waiting = messages.waiting(channel.name) if is_ours else []
+            down = messages.down().get(channel.name)
+            if not is_ours:
+                evaluation.unsent[channel.name] = ELSEWHERE
+            elif not waiting:
+                continue
+            elif is_quiet:
+                evaluation.unsent[channel.name] = QUIET
+            elif down is not None and down.next_try_at > now:
+                evaluation.unsent[channel.name] = f"{down.reason}; it is tried again later"
+            elif problem := channel.send(digest(waiting)):
+                messages.refused(channel.name, problem, now)
+                evaluation.unsent[channel.name] = problem
+            else:
+                messages.sent(channel.name, waiting, now)
+                evaluation.sent[channel.name] = len(waiting)

@@ -1,0 +1,65 @@
+"""The SQL of the costs, one constant for each statement; costs.py executes them."""
+
+from __future__ import annotations
+
+# Until the end of the transaction. With PostgreSQL's 4 MB, four million inputs are sorted on disk.
+MORE_MEMORY = "set local work_mem = '128MB'"
+# A build is one dataset in one run: its partitions are computed by one job, so that its seconds count once. Of a
+# partition that grows a run has written only its own part. Bytes that several partitions of a build read are counted
+# once: the job reads them once. Landing files count with the size that was recorded when they were taken.
+BUILDS = """
+    with own as (
+        select b.*, to_char(b.started_at at time zone 'UTC', 'YYYY-MM') as month,
+            coalesce(p.rows, b.rows) as written_rows, coalesce(p.bytes, b.bytes) as written_bytes
+        from varve.batch b
+        left join varve.part p
+            on (p.dataset, p.partition, p.part_id) = (b.dataset, b.partition, b.batch_id) and b.staged_at is not null
+        where (%(dataset)s::text is null or b.dataset = %(dataset)s)
+            and (%(since)s::timestamptz is null or b.started_at >= %(since)s)
+    ), builds as (
+        select dataset, batch_id, min(run_id) as run_id, min(month) as month, min(environment) as environment,
+            min(started_at) as began, count(*) as partitions, bool_or(state = 'failed') as failed,
+            coalesce(greatest(extract(epoch from max(coalesce(staged_at, failed_at)) - min(started_at)), 0), 0)
+                as seconds,
+            coalesce(sum(written_rows), 0) as rows, coalesce(sum(written_bytes), 0) as written
+        from own group by dataset, batch_id
+    ), reads as (
+        select distinct o.dataset, o.batch_id, i ->> 0 as source, i ->> 1 as partition, i ->> 2 as version
+        from own o cross join lateral jsonb_array_elements(o.inputs) i
+    ), read as (
+        select r.dataset, r.batch_id, sum(coalesce(b.bytes, a.bytes, f.bytes)) as bytes
+        from reads r
+        -- A batch id is a number, the fingerprint of a file is none; CASE keeps the cast away from fingerprints.
+        left join varve.batch b on b.dataset = r.source and b.partition = r.partition
+            and b.batch_id = case when r.version ~ '^[0-9]+$' and length(r.version) < 19 then r.version::bigint end
+        left join varve.arrival a on b.batch_id is null and a.dataset = r.dataset and a.partition = r.partition
+            and a.fingerprint = r.version
+        left join lateral (
+            select sum(p.bytes) as bytes from varve.part_file p
+            where b.batch_id is null and p.dataset = r.dataset and p.partition = r.partition and p.part_id = r.batch_id
+        ) f on true
+        group by r.dataset, r.batch_id
+    )
+    select {key}, count(distinct b.run_id)::int as runs, count(*) filter (where b.failed)::int as failed,
+        sum(b.partitions)::bigint, sum(b.seconds)::float8, sum(b.rows)::bigint, coalesce(sum(r.bytes), 0)::bigint,
+        sum(b.written)::bigint
+    from builds b left join read r using (dataset, batch_id)
+    group by {group} order by {order}
+"""
+# Batches of an environment that never were current in production have their own place; a pin counts before it.
+STORAGE = """
+    select b.dataset,
+        coalesce(sum(b.bytes) filter (where c.batch_id is not null), 0)::bigint,
+        coalesce(sum(b.bytes) filter (where c.batch_id is null and not b.pinned and not b.tried), 0)::bigint,
+        coalesce(sum(b.bytes) filter (where c.batch_id is null and b.pinned), 0)::bigint,
+        coalesce(sum(b.bytes) filter (where c.batch_id is null and not b.pinned and b.tried), 0)::bigint
+    from (
+        select x.dataset, x.partition, x.batch_id, x.bytes, x.environment <> '' and x.published_at is null as tried,
+            exists (select from varve.valid_pin p
+                where (p.dataset, p.partition, p.batch_id) = (x.dataset, x.partition, x.batch_id)) as pinned
+        from varve.batch x
+        where x.bytes is not null and (%(dataset)s::text is null or x.dataset = %(dataset)s)
+            and (x.state in ('published', 'retired', 'staged') or x.state = 'swept' and x.deleted_at is null)
+    ) b left join varve.current c using (dataset, partition, batch_id)
+    group by b.dataset order by b.dataset
+"""

@@ -1,0 +1,1 @@
+"""OpenLineage: what runs did, as events that catalogs of others (Marquez, DataHub, Atlan) understand."""

@@ -1,0 +1,241 @@
+"""Conditions of which people are told: each holds or does not, by facts that somebody else has read.
+
+A condition has a stable identity, so that it is told of when it begins and when it ends, and not at every look. `None`
+in the place of facts means that they could not be read: such conditions neither begin nor end.
+
+Not here: what was told before (varve/catalog/history/alerts/alerts.py), and to whom it is said
+(varve/services/channels.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, NamedTuple
+
+from varve.model.errors import cut
+from varve.planning.arrivals.landing_file import RejectionKind
+from varve.planning.judgement.judgement import State
+from varve.planning.operations.freshness import FreshnessFacts, late_windows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from varve.model.dataset import Dataset
+    from varve.model.partitions.dimension import Members
+    from varve.planning.arrivals.arrivals import Rejected
+    from varve.planning.judgement.judgement import Judgement
+
+LONGEST = 500
+# Rejections that end by themselves as time passes, or that only repeat what another file of the partition has.
+_NO_ALERT = {RejectionKind.EARLY, RejectionKind.SETTLING}
+
+
+class AlertKind(StrEnum):
+    """What a condition is about; the values are shown to people and kept in the catalog."""
+
+    NOT_FRESH = "not fresh"
+    REJECTED = "rejected arrival"
+    GIVEN_UP = "given up"
+    EXPECTATION = "expectation fails"
+    CAPTURE = "capture lags"
+    PROJECTION = "projection lags"
+    DISK = "disk nearly full"
+    DAEMON = "daemon has not ticked"
+
+
+class AlertIdentity(NamedTuple):
+    """What makes two conditions the same one: the kind, the dataset ("" for none) and what it is about there."""
+
+    kind: AlertKind
+    dataset: str
+    subject: str
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A condition that holds. `text` says what was found; it may change while the condition lasts."""
+
+    identity: AlertIdentity
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class AlertLimits:
+    """From when on something is too much: the percentage of a disk in use, and seconds of lag."""
+
+    disk_percent: float = 90.0
+    lag_seconds: float = 900.0
+
+
+@dataclass(frozen=True, slots=True)
+class FailedExpectation:
+    """The newest build of a partition failed by an expectation; `text` is its failure."""
+
+    dataset: str
+    partition: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureFacts:
+    """A captured table.
+
+    Attributes:
+        reason: why it has stopped.
+        quarantined: how many events could not be decided.
+        behind_since: since when changes are captured and not applied, in seconds since 1970; None: all are applied.
+        warning: what is wrong at the source: it cannot be reached, or will not keep its log for us much longer.
+    """
+
+    dataset: str
+    state: str
+    reason: str = ""
+    quarantined: int = 0
+    behind_since: float | None = None
+    warning: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectionFacts:
+    """A dataset whose Hive table or Iceberg table is not what is current.
+
+    Attributes:
+        kind: `Hive table` or `Iceberg table`.
+        since: since when, in seconds since 1970; None: it has stopped, and does not follow by itself.
+    """
+
+    dataset: str
+    kind: str
+    text: str
+    since: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class DiskFacts:
+    """A file system that holds something of ours: what lies there, and its size in use and in all, in bytes."""
+
+    names: str
+    used: int
+    total: int
+
+
+@dataclass(frozen=True)
+class AlertFacts:
+    """Everything that conditions depend on, as read at `now`, in seconds since 1970.
+
+    Attributes:
+        datasets: the declared datasets by name; of others nothing is told.
+        freshness: by dataset with FRESH WITHIN.
+        judgements: by dataset and path, of unsettled partitions at least.
+        daemon_seen: when Dagster's sensor daemon last gave a sign of life; 0.0: it never ran here.
+    """
+
+    now: float
+    datasets: Mapping[str, Dataset]
+    members: Members | None = None
+    freshness: Mapping[str, FreshnessFacts] | None = None
+    rejected: Sequence[tuple[str, Rejected]] | None = None
+    judgements: Mapping[str, Mapping[str, Judgement]] | None = None
+    expectations: Sequence[FailedExpectation] | None = None
+    captures: Sequence[CaptureFacts] | None = None
+    projections: Sequence[ProjectionFacts] | None = None
+    disks: Sequence[DiskFacts] | None = None
+    daemon_seen: float | None = None
+    limits: AlertLimits = field(default_factory=AlertLimits)
+
+    @property
+    def known_kinds(self) -> frozenset[AlertKind]:
+        """The kinds whose facts could be read."""
+        facts = {
+            AlertKind.NOT_FRESH: self.freshness,
+            AlertKind.REJECTED: self.rejected,
+            AlertKind.GIVEN_UP: self.judgements,
+            AlertKind.EXPECTATION: self.expectations,
+            AlertKind.CAPTURE: self.captures,
+            AlertKind.PROJECTION: self.projections,
+            AlertKind.DISK: self.disks,
+            AlertKind.DAEMON: self.daemon_seen,
+        }
+        return frozenset(kind for kind, values in facts.items() if values is not None)
+
+
+def conditions(facts: AlertFacts) -> dict[AlertIdentity, Condition]:
+    """The conditions that hold by these facts, by identity; a pure function."""
+    listed = (
+        *_not_fresh(facts), *_rejected(facts), *_given_up(facts), *_expectations(facts), *_captures(facts),
+        *_projections(facts), *_disks(facts), *_daemon(facts),
+    )  # fmt: skip
+    return {condition.identity: condition for condition in listed}
+
+
+def _condition(kind: AlertKind, dataset: str, subject: str, text: str) -> Condition:
+    return Condition(AlertIdentity(kind, dataset, subject), cut(" ".join(text.split()), LONGEST))
+
+
+def _not_fresh(facts: AlertFacts) -> Iterator[Condition]:
+    for name, freshness in (facts.freshness or {}).items():
+        for late in late_windows(facts.datasets[name], freshness, facts.members, facts.now):
+            yield _condition(AlertKind.NOT_FRESH, name, late.window, str(late))
+
+
+def _rejected(facts: AlertFacts) -> Iterator[Condition]:
+    for name, arrival in facts.rejected or ():
+        if arrival.kind not in _NO_ALERT and name in facts.datasets:
+            yield _condition(AlertKind.REJECTED, name, arrival.uri, f"not taken ({arrival.kind}): {arrival.reason}")
+
+
+def _given_up(facts: AlertFacts) -> Iterator[Condition]:
+    for name, judgements in (facts.judgements or {}).items():
+        for path, judgement in judgements.items():
+            if judgement.state is State.FAILED:
+                yield _condition(AlertKind.GIVEN_UP, name, path, judgement.reason)
+
+
+def _expectations(facts: AlertFacts) -> Iterator[Condition]:
+    for failed in facts.expectations or ():
+        if failed.dataset in facts.datasets:
+            yield _condition(AlertKind.EXPECTATION, failed.dataset, failed.partition, failed.text)
+
+
+def _captures(facts: AlertFacts) -> Iterator[Condition]:
+    for capture in facts.captures or ():
+        if capture.dataset not in facts.datasets:
+            continue
+        if capture.state == "stopped":
+            text = capture.reason or "it has stopped"
+            yield _condition(AlertKind.CAPTURE, capture.dataset, "stopped", text)
+        if capture.quarantined:
+            text = f"{capture.quarantined:,} events could not be decided: varve cdc quarantine {capture.dataset}"
+            yield _condition(AlertKind.CAPTURE, capture.dataset, "quarantine", text)
+        if capture.warning:
+            yield _condition(AlertKind.CAPTURE, capture.dataset, "source", capture.warning)
+        since = capture.behind_since
+        if capture.state == "running" and since is not None and facts.now - since > facts.limits.lag_seconds:
+            minutes = int((facts.now - since) // 60)
+            text = f"changes are captured and not applied for {minutes:,} minutes: varve cdc capture {capture.dataset}"
+            yield _condition(AlertKind.CAPTURE, capture.dataset, "behind", text)
+
+
+def _projections(facts: AlertFacts) -> Iterator[Condition]:
+    for projection in facts.projections or ():
+        too_long = projection.since is None or facts.now - projection.since > facts.limits.lag_seconds
+        if projection.dataset in facts.datasets and too_long:
+            yield _condition(AlertKind.PROJECTION, projection.dataset, projection.kind, projection.text)
+
+
+def _disks(facts: AlertFacts) -> Iterator[Condition]:
+    for disk in facts.disks or ():
+        percent = 100 * disk.used / disk.total if disk.total else 0.0
+        if percent >= facts.limits.disk_percent:
+            free = (disk.total - disk.used) / 1e9
+            text = f"{percent:.0f} % of {disk.total / 1e9:,.1f} GB are in use, {free:,.1f} GB are free"
+            yield _condition(AlertKind.DISK, "", disk.names, text)
+
+
+def _daemon(facts: AlertFacts) -> Iterator[Condition]:
+    seen = facts.daemon_seen
+    if seen and facts.now - seen > facts.limits.lag_seconds:
+        minutes = int((facts.now - seen) // 60)
+        text = f"no sign of life for {minutes:,} minutes: no sensor looks, and nothing runs by itself"
+        yield _condition(AlertKind.DAEMON, "", "", text)

@@ -1,0 +1,72 @@
+"""A folder of parquet that others write, with a folder below it for each partition, named as Hive names them.
+
+Not here: tables that the metastore has (hive.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from varve.model.errors import NOTHING_LOST, MissingUpstream, UnknownPartition
+from varve.model.partitions.key import parse_path
+from varve.sources.external.hive import files_of
+from varve.sources.external.tables import Listing, Rows, declared_columns, key_of
+from varve.stores.folders.listing import listed_files
+from varve.stores.frames import spark_schema
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from varve.model.dataset import Dataset
+    from varve.model.external import ExternalTable
+    from varve.model.partitions.key import PartitionKey
+
+
+@dataclass(frozen=True)
+class ParquetFolder:
+    """See `tables.ExternalSource`. The name of the table is the folder."""
+
+    table: ExternalTable
+    spark: Callable[[], SparkSession]
+
+    def listed(self, dataset: Dataset, keys: Sequence[PartitionKey] | None = None) -> Listing:
+        """See `tables.ExternalSource`."""
+        folders, strays = self._folders(dataset)
+        wanted = folders if keys is None else {key: folders[key] for key in keys if key in folders}
+        entries = {key: files_of(sorted(places)) for key, places in wanted.items()}
+        return Listing({key: entry for key, entry in entries.items() if entry is not None}, tuple(sorted(strays)))
+
+    def read(self, dataset: Dataset, keys: Sequence[PartitionKey]) -> Rows:
+        """See `tables.ExternalSource`."""
+        folders, _ = self._folders(dataset)
+        columns = (*dataset.schema.columns, *dataset.partition_columns)
+        reader = self.spark().read.schema(spark_schema(columns)).option("basePath", self.table.name)
+        places = sorted({place for key in keys for place in folders.get(key, ())})
+        frame: DataFrame = reader.parquet(*places)
+        return Rows(declared_columns(dataset, frame), here=False)
+
+    def _folders(self, dataset: Dataset) -> tuple[dict[PartitionKey, set[str]], set[str]]:
+        """The folders of each partition, and what the dataset has no partition for."""
+        files = listed_files(self.table.name)
+        if files is None:
+            raise MissingUpstream(f"{dataset}: there is no folder {self.table}. {NOTHING_LOST}")
+        names = dataset.partitioning.names
+        folders: dict[PartitionKey, set[str]] = {}
+        strays = set[str]()
+        for inside in {file.inside.rpartition("/")[0].strip("/") for file in files}:
+            steps = inside.split("/")[: len(names)]
+            values = dict(parse_path("/".join(steps))) if all("=" in step for step in steps) and names else {}
+            if set(values) != set(names):
+                strays.add(f"{inside or 'a file'} is in no folder {'/'.join(f'{name}=...' for name in names)}")
+                continue
+            try:
+                key = key_of(dataset, values)
+            except UnknownPartition as error:
+                strays.add(str(error).rstrip("."))
+                continue
+            folder = "/".join([self.table.name.rstrip("/"), *(steps if names else [])])
+            folders.setdefault(key, set()).add(folder)
+        return folders, strays

@@ -1,0 +1,1 @@
+"""Batches that are the files of others, of which nothing is copied."""

@@ -1,0 +1,131 @@
+"""The pages of the console that look back: two batches beside each other, lineage, publishes and promotions."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from psycopg.types.json import Jsonb
+
+from tests.cli.console_project import HOSTILE, SCRIPT
+from tests.cli.test_console import text_of
+from varve.model.batch import Input
+from varve.services.postgres import connect
+
+if TYPE_CHECKING:
+    from tests.cli.console_project import Console
+
+PARIS = "day=2026-11-01/store=Paris"
+# A promotion as `varve promote` keeps it.
+PROMOTED = """
+    insert into varve.plan (digest, contents, made_by, applied_at, applied_by) values ('d', %s, 'ann', now(), %s)
+"""
+
+
+def test_two_batches_stand_beside_each_other_with_what_differs(console: Console) -> None:
+    files = [Input("landing", PARIS, "one"), Input("landing", PARIS, "two")]
+    first = console.publish("sales", PARIS, "first", files[0])
+    second = console.publish("sales", PARIS, "second", files[1])
+    address = f"/dataset/{console.db}.sales/diff?path={quote(PARIS, safe='')}"
+    shown = text_of(console.page(address))
+    assert f"batch {first} and batch {second}" in shown, "the current one and the one before it, by default"
+    assert "run first second differs" in shown
+    assert "rows 3 3 " in shown
+    assert f"landing day=2026-11-01, store=Paris {files[0].version} {files[1].version}" in shown
+    assert console.commands(address) == [
+        f"varve diff {console.db}.sales day=2026-11-01 store=Paris --from {first} --to {second}"
+    ]
+    same = text_of(console.page(f"{address}&from={first}&to={first}"))
+    assert "Both were made from the same inputs." in same
+    assert (
+        "differs"
+        not in same.split("The two batches; what differs is marked")[1].replace("Differs", "").split("Both")[0]
+    )
+    assert f"there are {second}, {first}" in text_of(console.page(f"{address}&from=1&to={second}", 404))
+    for wrong in ("x", "-1", "9" * 400, "1.5"):
+        assert "is a whole number" in console.page(f"{address}&from={wrong}", 400)
+
+
+def test_a_partition_with_one_batch_has_nothing_to_compare(console: Console) -> None:
+    console.publish("sales", PARIS, "first")
+    address = f"/dataset/{console.db}.sales/diff?path={quote(PARIS, safe='')}"
+    assert "no two to compare" in console.page(address, 404)
+
+
+def test_lineage_leads_both_ways(console: Console) -> None:
+    sales, totals = f"{console.db}.sales", f"{console.db}.totals"
+    batch = console.publish("sales", PARIS, "first", Input("landing", PARIS, "v"))
+    console.publish("totals", "day=2026-11-01", "second", Input(sales, PARIS, str(batch)))
+    here = console.page(f"/dataset/{sales}/lineage?path={quote(PARIS, safe='')}")
+    assert "Made from landing day=2026-11-01, store=Paris" in text_of(here)
+    assert f"Made from it {totals} day=2026-11-01" in text_of(here)
+    assert here.count('<path class="edge"') == 2
+    # Each box is a link, once in the picture and once in the list; a file that arrived is no partition of ours.
+    there = f"/dataset/{totals}/lineage?path=day%3D2026-11-01"
+    assert here.count(f'href="{there}"') == 2
+    assert "/dataset/landing" not in here
+    back = console.page(there)
+    assert f'href="/dataset/{sales}/lineage?path=day%3D2026-11-01/store%3DParis"' in back
+    assert "Which was made from landing" in text_of(back)
+    nothing = console.page(f"/dataset/{totals}/lineage?path=day%3D2026-11-02")
+    assert "nothing was made from it" in nothing
+
+
+def test_a_publish_shows_everything_that_it_moved(console: Console) -> None:
+    first = console.publish("sales", PARIS, "first")
+    second = console.publish("sales", PARIS, "second")
+    listed = console.page("/publishes")
+    assert listed.index("/run/second") < listed.index("/run/first"), "the newest first"
+    assert "There is none before that." in console.page("/publishes?before=1")
+    run = console.page("/run/second")
+    assert f"{console.db}.sales 1 publish" in text_of(run)
+    assert f"day=2026-11-01, store=Paris {first} {second} the same what differs" in text_of(run)
+    assert f"from={first}&amp;to={second}" in run
+
+
+def test_a_promotion_says_of_which_environment_and_whose_code_it_deployed(console: Console) -> None:
+    run = f"promotion-of-{console.db}"
+    console.publish("sales", PARIS, run)
+    contents = {"environment": f"e{SCRIPT}", "codes": {f"{console.db}.sales": "1"}, "partitions": {}, "run": run}
+    with connect(console.project.settings, application="varve test") as connection:
+        connection.execute(PROMOTED, (Jsonb(contents), f"ann {SCRIPT}"))
+    shown = console.page(f"/run/{run}")
+    assert f"of environment e{SCRIPT}, by ann {SCRIPT}" in text_of(shown)
+    assert f"deployed the code of {console.db}.sales" in text_of(shown)
+    assert re.fullmatch(r"varve revert \d+", console.commands(f"/run/{run}")[0])
+    assert "promotion" in text_of(console.page("/publishes"))
+    assert "<script" not in shown.lower() + console.page("/publishes").lower()
+
+
+def test_the_calendar_has_a_row_for_each_key_and_a_word_for_each_state(console: Console) -> None:
+    console.publish("sales", PARIS, "r")
+    console.publish("sales", "day=2026-11-02/store=Paris", "r2", failure="it broke")
+    console.publish("sales", HOSTILE, "r3")
+    shown = console.page(f"/dataset/{console.db}.sales")
+    (table,) = re.findall(r'<table class="calendar">.*?</table>', shown, re.DOTALL)
+    assert re.findall(r'<th scope="col">(.*?)</th>', table) == ["01", "02"], "days of the month"
+    rows = re.findall(r'<th scope="row">(.*?)</th>', table)
+    assert "Paris" in rows
+    assert len(rows) == 2
+    cells = re.findall(r'<td class="s-([a-z-]+)"><a href="([^"]+)" title="([^"]+)">(.*?)</a></td>', table)
+    for state, _, title, content in cells:
+        word = state.replace("-", " ")
+        assert f": {word}, " in title
+        assert f'<span class="unseen">{word}</span>' in content
+        assert 'aria-hidden="true"' in content, "its letter, which a screen reader does not read"
+    assert len({content for _, _, _, content in cells}) == len({state for state, *_ in cells}) > 1
+    assert "<script" not in shown.lower()
+
+
+def test_the_new_pages_take_no_text_of_others_for_their_own(console: Console) -> None:
+    for run in (f"one {SCRIPT}", f"two {SCRIPT}"):
+        console.publish("sales", HOSTILE, run, Input(f"landing {SCRIPT}", f"file={SCRIPT}", f"v of {run}"))
+    path = quote(HOSTILE, safe="")
+    for address in (
+        f"/dataset/{console.db}.sales/diff?path={path}", f"/dataset/{console.db}.sales/lineage?path={path}",
+        "/publishes", f"/run/{quote(f'two {SCRIPT}', safe='')}", f"/dataset/{console.db}.sales?month=2026-11",
+    ):  # fmt: skip
+        shown = console.page(address)
+        assert "alert(1)" in shown, address
+        assert "<script" not in shown.lower(), address

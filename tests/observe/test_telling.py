@@ -1,0 +1,52 @@
+"""Runs that end without a word: whoever finds them tells of them."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import psycopg
+
+from tests.catalog.test_planning import DAILY, GRAPH, day
+from tests.observe.openlineage import problems
+from varve.catalog.catalog import Catalog
+from varve.dagster.runs.telling import Telling, tell_dead
+from varve.stores.open_build import OpenBuild
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+
+    from varve.services.settings import Settings
+
+RUN = "0b0e2a52-4a1c-4d2e-9c35-54ac5f2a1c11"
+
+
+def test_a_killed_run_is_told_as_failed_by_the_tick_that_finds_it(
+    settings: Settings, fresh_database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent = tmp_path / "events"
+    monkeypatch.setenv("OPENLINEAGE__TRANSPORT__TYPE", "file")
+    monkeypatch.setenv("OPENLINEAGE__TRANSPORT__LOG_FILE_PATH", str(sent))
+    monkeypatch.setenv("OPENLINEAGE__TRANSPORT__APPEND", "true")
+    with psycopg.connect(fresh_database, autocommit=True) as connection:
+        catalog = Catalog(connection)
+        catalog.ensure_schema()
+        with psycopg.connect(fresh_database, autocommit=True) as killed:
+            build = Catalog(killed).begin(DAILY, [day(1), day(2)], run_id=RUN, code_version="c1")
+            telling = Telling(GRAPH, settings)
+            telling.began(OpenBuild(build, Catalog(killed)))
+            telling.close()
+            tell_dead(GRAPH, catalog, settings)
+            assert [json.loads(line)["eventType"] for line in sent.read_text().splitlines()] == ["START", "START"]
+        while catalog.in_flight(DAILY.name):
+            # Its session ends a moment after its connection.
+            connection.execute("select pg_sleep(0.05)")
+        tell_dead(GRAPH, catalog, settings)
+        assert catalog.fail_dead_batches() == 2
+    events = [json.loads(line) for line in sent.read_text(encoding="utf-8").splitlines()]
+    assert [event["eventType"] for event in events] == ["START", "START", "FAIL", "FAIL"]
+    assert [event["run"]["runId"] for event in events[:2]] == [event["run"]["runId"] for event in events[2:]]
+    assert "killed" in events[-1]["run"]["facets"]["errorMessage"]["message"]
+    assert [problem for event in events for problem in problems(event)] == []

@@ -1,0 +1,49 @@
+"""A command of the torture in a process that may die: `python -m tests.torture.dying_command DEATH WORD ...`.
+
+DEATH is JSON: null, {"milliseconds": 1234}, or {"at": "module:Qualified.name", "when": "before" | "after"}. The words
+are those of `varve`, or `due`: what the sensors ask for is run until they ask for nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+
+
+def main() -> None:
+    death, words = json.loads(sys.argv[1]), sys.argv[2:]
+    if death and "milliseconds" in death:
+        timer = threading.Timer(death["milliseconds"] / 1_000, os.kill, (os.getpid(), signal.SIGKILL))
+        timer.daemon = True
+        timer.start()
+    elif death:
+        from tests.e2e.crash_run import arm
+
+        arm("self", death["when"], death["at"])
+    if words == ["due"]:
+        due()
+        return
+    from varve.cli.app import main as varve
+
+    sys.argv = ["varve", *words]
+    varve()
+
+
+def due() -> None:
+    """Run what is due, and end with 1 where a run failed."""
+    import varve
+    from varve.model.errors import VarveError
+
+    project = varve.Project.find()
+    try:
+        done = varve.run_due(project)
+    except VarveError as error:
+        sys.exit(f"{type(error).__name__}: {error}")
+    sys.stdout.write(json.dumps(done))
+
+
+if __name__ == "__main__":
+    main()

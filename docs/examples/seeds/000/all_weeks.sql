@@ -1,0 +1,10 @@
+CREATE DATASET output_invalidation_pattern.all_weeks (
+  a STRING,
+  b INT
+)
+  COMMENT 'CREATE VIEW all_weeks AS SELECT a, b FROM week_1 UNION ALL SELECT a, b FROM week_2 UNION ALL SELECT a, b FROM week_3'
+  STORED IN WAREHOUSE
+  PARTITIONED BY (week DATE)
+  FOR t IN TIMESERIES(INTERVAL 1 WEEK, START '2019-04-01', END '2019-04-22')
+  LET week = CAST(t AS DATE)
+EXTERNAL OPTIONS (files = '{week}/*.csv');

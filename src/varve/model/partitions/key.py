@@ -111,9 +111,10 @@ class PartitionKey(metaclass=PartitionKeyType):
         fields: pairs of a name and its value: a str, int, float, date, `Interval` or rich key.
     """
 
-    __slots__ = ("fields",)
+    __slots__ = ("_path", "fields")
     if TYPE_CHECKING:
         fields: tuple[tuple[str, Value], ...]
+        _path: str
 
     @classmethod
     def of(cls, **values: Value) -> PartitionKey:
@@ -128,7 +129,13 @@ class PartitionKey(metaclass=PartitionKeyType):
     @property
     def path(self) -> str:
         """The key as a Hive path and as the catalog spells it: `day=2013-01-05/origin=EWR`; without fields `all`."""
-        return "/".join([f"{name}={escape(text_of(value))}" for name, value in self.fields]) or WHOLE
+        try:
+            return self._path
+        except AttributeError:
+            # A publish asks for it five times, and it costs ten times what a look does.
+            path = "/".join([f"{name}={escape(text_of(value))}" for name, value in self.fields]) or WHOLE
+            _set_path(self, path)
+            return path
 
     @property
     def text(self) -> str:
@@ -178,6 +185,7 @@ class PartitionKey(metaclass=PartitionKeyType):
 
 
 _set_fields = vars(PartitionKey)["fields"].__set__
+_set_path = vars(PartitionKey)["_path"].__set__
 # What a field of a rich key may be, beside a tuple of these.
 _KINDS: tuple[type, ...] = (str, int, float, bool, dt.date, dt.datetime, Interval, PartitionKey)
 _BOOLEANS = {False: "false", True: "true"}

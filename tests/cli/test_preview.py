@@ -14,7 +14,7 @@ from tests.dagster.test_sql_assets import materialise
 from tests.documents.pages import blocks
 from varve.dagster.discovery import load_project
 from varve.model.broken_dataset import DatasetIsBroken
-from varve.model.errors import MissingUpstream, VarveError
+from varve.model.errors import BadInput, MissingUpstream, VarveError
 from varve.project import Project
 
 if TYPE_CHECKING:
@@ -122,6 +122,26 @@ def test_an_edit_is_in_the_next_preview_and_a_mistake_is_told_with_its_place(sho
     shop.sql("revenue", REVENUE.replace("SUM(price)", "SUM(prise)"))
     with pytest.raises(DatasetIsBroken, match=r"revenue\.sql:\d+:21: .*prise"):
         shop.json("preview", "shop.revenue", "day=2026-11-01")
+
+
+def test_rows_that_break_the_query_are_told_at_their_place_by_a_preview_a_run_and_why(shop: Shop) -> None:
+    shop.sql("revenue", REVENUE.replace("SUM(price)", "SUM(CAST(product AS INT))"))
+    shop.sell("2026-11-01", [(1, "pen", "2.50")])
+    with pytest.raises(BadInput, match=r"revenue\.sql:10:21: the value 'pen' cannot be read as INT\."):
+        shop.json("preview", "shop.revenue", "day=2026-11-01")
+    asset = shop.asset("revenue")
+    done = materialise([shop.asset("sales"), asset], asset.dataset.name, "2026-11-01", "2026-11-01")
+    (failure,) = [event for event in done.all_events if event.is_step_failure]
+    error = failure.step_failure_data.error
+    assert error is not None
+    assert "Nothing was published; the current batch is unchanged.\n    SELECT product, SUM(CAST(" in error.message
+    assert "JVM" not in str(failure)
+    catalog = shop.workbench.catalog()
+    ((reason,),) = catalog.connection.execute(
+        "select failure from varve.batch where dataset = %s and state = 'failed'", (asset.dataset.name,)
+    ).fetchall()
+    assert reason.endswith("^" * len("CAST(product AS INT)"))
+    catalog.connection.close()
 
 
 def test_rows_beyond_the_limit_are_counted_and_count_for_what_is_expected(shop: Shop) -> None:

@@ -14,21 +14,23 @@ import inspect
 import io
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from varve.catalog.catalog import Catalog
 from varve.dagster.runs.pinning import pin
 from varve.model.batch import BatchId, Input
 from varve.model.build import Build
-from varve.model.errors import UnknownPartition, VarveError
+from varve.model.errors import BadInput, UnknownPartition, VarveError
 from varve.model.partitions.dimension import DynamicDimension
 from varve.planning.graph import PlannedReads
 from varve.planning.graph import edge as edge_of
 from varve.services.postgres import connect
 from varve.services.spark import open_session
+from varve.sql.spark.run_errors import run_message
 from varve.sql.syntax.sql_file import Body
 from varve.stores.expectations import counts_of_broken
-from varve.stores.frames import conform, observed_by, spark_schema
+from varve.stores.frames import conform, observed_by, spark_errors, spark_schema
 from varve.stores.open import open_store
 from varve.stores.open_build import OpenBuild
 
@@ -99,17 +101,19 @@ class Computation:
         edges: what it reads.
         compute: returns the rows of a build's partitions from its inputs, by the name of the dataset.
         expectations: the names and conditions of EXPECT, which are evaluated on the rows as they are computed.
+        row_error: what an error of Spark over the rows of partitions is in words; "" where rows have not caused it.
     """
 
     dataset: Dataset
     edges: tuple[Edge, ...]
     compute: Callable[[SparkSession, Build, Mapping[str, DataFrame]], DataFrame]
     expectations: tuple[tuple[str, str], ...] = ()
+    row_error: Callable[[Sequence[PartitionKey], Exception], str] = lambda _, error: run_message(error)
 
 
 def of_sql(sql_asset: SqlAsset) -> Computation:
     """What a SQL file computes. Raises VarveError where that is not a query or a function."""
-    from varve.dagster.assets.sql_rows import computed
+    from varve.dagster.assets.sql_rows import computed, row_error
 
     name = sql_asset.dataset.name
     if sql_asset.sql.body is Body.EXTERNAL:
@@ -136,6 +140,7 @@ def of_sql(sql_asset: SqlAsset) -> Computation:
         tuple(edges),
         lambda spark, build, frames: computed(sql_asset, spark, build.partitions, frames),
         sql_asset.compiled.expectations,
+        partial(row_error, sql_asset),
     )
 
 
@@ -193,8 +198,13 @@ def preview(
         frame = computation.compute(spark, build, frames)
         fitting = conform(build, frame)
         plan = _explained(fitting) if explain else ""
-        rows, counts = _computed(build, frame, computation.expectations, limit)
-        broken = counts | counts_of_broken(build, fitting)
+        try:
+            rows, counts = _computed(build, frame, computation.expectations, limit)
+            broken = counts | counts_of_broken(build, fitting)
+        except spark_errors() as error:
+            if text := computation.row_error(build.partitions, error):
+                raise BadInput(f"{dataset} {partition}: {text}") from error
+            raise
     conditions = [*computation.expectations, *((each.name, each.condition) for each in dataset.expectations)]
     return Preview(
         dataset,

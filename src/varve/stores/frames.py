@@ -91,8 +91,18 @@ def conform(build: Build, frame: DataFrame) -> DataFrame:
     declared = (*dataset.schema.columns, *dataset.partition_columns)
     if problems := _differences(declared, frame.schema):
         raise BadInput(f"{build}: the frame does not fit the declaration. {' '.join(problems)} {NOTHING_LOST}")
+    # A cast that changes nothing is left out: Spark would quote it in the place of what the author of a query wrote.
+    types = {column.name: str(column.type).lower() for column in declared}
+    fits = {
+        field.name for field in frame.schema.fields
+        if field.dataType.simpleString() == types.get(field.name) and not field.metadata
+    }  # fmt: skip
     # One text: with an object for each column, Spark's classic mode is asked six times for each.
-    return frame.selectExpr(*[f"cast(`{column.name}` as {column.type}) as `{column.name}`" for column in declared])
+    return frame.selectExpr(*[
+        f"`{column.name}` as `{column.name}`" if column.name in fits
+        else f"cast(`{column.name}` as {column.type}) as `{column.name}`"
+        for column in declared
+    ])  # fmt: skip
 
 
 def in_partitions(partitions: Sequence[PartitionKey]) -> SparkColumn:
@@ -136,10 +146,11 @@ def spark_errors() -> tuple[type[Exception], ...]:
     return PySparkException, Py4JJavaError
 
 
-def spark_says(error: Exception) -> str:
-    """The message of such an error, without where in our process it came up."""
+def spark_says(error: BaseException) -> str:
+    """The message of such an error, without where in our process, or in Spark's, it came up."""
     thrown = getattr(error, "java_exception", None)
-    return str(error) if thrown is None else str(thrown.toString())
+    text = str(error) if thrown is None else str(thrown.toString())
+    return text.partition("\nJVM stacktrace:")[0].strip()
 
 
 def observed_by(seen: Observation) -> dict[str, Any]:

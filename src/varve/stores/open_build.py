@@ -30,6 +30,7 @@ class OpenBuild:
         rejected: the build of the dataset that takes its rejected rows; it is published with this one.
         rejected_rows: those rows, with their partition columns.
         broken_expectations: by name the expectations that its rows break, with how many of which partitions do.
+        row_error: what an error of Spark is in words, "" where rows have not caused it; None where nobody can tell.
     """
 
     build: Build
@@ -41,6 +42,7 @@ class OpenBuild:
     rejected: OpenBuild | None = None
     rejected_rows: pa.Table | None = None
     broken_expectations: dict[str, str] = field(default_factory=dict)
+    row_error: Callable[[Exception], str] | None = None
 
     @property
     def with_rejected(self) -> list[OpenBuild]:

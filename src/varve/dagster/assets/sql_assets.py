@@ -5,7 +5,7 @@ Not here: reading SQL files (varve/sql), and the rows of a run (sql_rows.py).
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ import dagster as dg
 
 from varve.dagster.assets.datasets import DatasetAsset, dataset_asset, with_rejected
 from varve.dagster.assets.python_files import half_imported, python_assets
-from varve.dagster.assets.sql_rows import broken_expectations, rows, watched
+from varve.dagster.assets.sql_rows import broken_expectations, row_error, rows, watched
 from varve.dagster.internal import report_check, step_of
 from varve.dagster.runs.failures import as_dagster_failure
 from varve.model.broken_dataset import BrokenDataset
@@ -147,6 +147,7 @@ def _compute(sql_asset: SqlAsset) -> Callable[..., Any]:
             yield from expectations.results()
             return
         frames = {name: inputs[_argument(name)] for name in sql_asset.reads}
+        opened.row_error = partial(row_error, sql_asset, opened.build.partitions)
         with as_dagster_failure():
             try:
                 frame = rows(sql_asset, context, opened, frames)

@@ -15,6 +15,7 @@ from varve.model.partitions.dimension import DynamicDimension
 from varve.planning.requested import EFFECTS_TAG
 from varve.sql.code.foreign import FOR
 from varve.sql.spark.execute import per_scope_rows, rows_of, union_all
+from varve.sql.spark.run_errors import run_problem
 from varve.sql.syntax.options import ARGS, CONF, SUBMIT
 from varve.sql.syntax.sql_file import Body
 
@@ -85,6 +86,14 @@ def watched(sql_asset: SqlAsset, frame: DataFrame) -> tuple[DataFrame, Observati
         for expectation in sql_asset.sql.expectations
     ]
     return frame.observe(observation, *counts), observation
+
+
+def row_error(sql_asset: SqlAsset, keys: Sequence[PartitionKey], error: Exception) -> str:
+    """Return what an error of Spark over the rows is, at its place in the file; "" where rows have not caused it."""
+    columns = {
+        name: [*upstream.schema.names, *upstream.partitioning.names] for name, upstream in sql_asset.upstreams.items()
+    }
+    return run_problem(error, sql_asset.scopes, keys, columns)
 
 
 def broken_expectations(sql_asset: SqlAsset, counts: Mapping[str, int]) -> str:

@@ -17,11 +17,12 @@ import psycopg
 from varve.catalog.catalog import Catalog
 from varve.catalog.leases import lease_lost
 from varve.dagster.leases.leases import leases_in
-from varve.model.errors import NOTHING_LOST, AlreadyBuilding, ServiceUnavailable, VarveError
+from varve.model.errors import NOTHING_LOST, AlreadyBuilding, BadInput, ServiceUnavailable, VarveError
 from varve.services.postgres import connect
 from varve.services.secrets import redacted
 from varve.services.spark import is_server_lost
 from varve.sources.landing.landing import explain_bad_row
+from varve.sql.spark.run_errors import run_message
 from varve.stores.frames import spark_errors, spark_says
 
 if TYPE_CHECKING:
@@ -57,6 +58,8 @@ def explained(opened: OpenBuild, settings: Settings) -> Iterator[None]:
     except spark_errors() as error:
         if bad_row := explain_bad_row(build, str(error)):
             raise bad_row from error
+        if row_text := (opened.row_error or run_message)(error):
+            raise BadInput(_with_excerpt(f"{build}: {redacted(row_text)}")) from error
         if "No space left on device" in str(error):
             raise _full_disk(build) from error
         if is_server_lost(error):
@@ -85,6 +88,12 @@ def explained(opened: OpenBuild, settings: Settings) -> Iterator[None]:
             _publish_outcome(build, settings) if opened.catalog.connection.broken else f"{NOTHING_LOST} Run it again."
         )
         raise VarveError(f"{build}: PostgreSQL was lost: {redacted(str(error).strip())} {outcome}") from error
+
+
+def _with_excerpt(text: str) -> str:
+    """Return a message whose further lines are an excerpt of a file, with what is left of the build before them."""
+    message, _, excerpt = text.partition("\n")
+    return f"{message} {NOTHING_LOST}{excerpt and f'{chr(10)}{excerpt}'}"
 
 
 def _full_disk(build: Build) -> VarveError:

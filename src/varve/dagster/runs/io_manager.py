@@ -20,6 +20,7 @@ from varve.dagster.runs.pinning import pin
 from varve.model.batch import Input
 from varve.model.errors import ExpectationFailed, VarveError
 from varve.stores.expectations import audit
+from varve.stores.frames import spark_says
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -83,7 +84,7 @@ class StoreIOManager(dg.IOManager):
                 is_kept = isinstance(error, ExpectationFailed)
                 for open_build in publishable:
                     blamed = getattr(error, "partitions", ()) if open_build is opened else ()
-                    self._builds.abandon(open_build, str(error), discard=not is_kept, blamed=blamed)
+                    self._builds.abandon(open_build, spark_says(error), discard=not is_kept, blamed=blamed)
                 raise
             for batch in opened.staged:
                 key = build.dataset.partitioning.dagster_key(batch.partition)

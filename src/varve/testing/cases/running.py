@@ -83,7 +83,7 @@ def _outcome(bound: BoundCase, spark: SparkSession) -> tuple[str, Difference | N
     except VarveError as raised:
         error = str(raised)
     except spark_errors() as raised:
-        error = spark_says(raised).strip()
+        error = bound.target.row_error(bound.keys, raised) or spark_says(raised).strip()
     except Exception as raised:  # noqa: BLE001 - whatever a function of somebody else raises is the result of its test
         error = f"{type(raised).__name__}: {raised}"
     if case.fails is not None:

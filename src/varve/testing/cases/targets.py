@@ -10,10 +10,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from varve.dagster.assets.python_files import python_assets
-from varve.dagster.assets.sql_rows import broken_expectations, computed, watched
+from varve.dagster.assets.sql_rows import broken_expectations, computed, row_error, watched
 from varve.model.broken_dataset import DatasetIsBroken
 from varve.model.errors import VarveError, nearest, some
 from varve.planning.graph import edge
+from varve.sql.spark.run_errors import run_message
 from varve.sql.syntax.sql_file import Body
 from varve.testing.context import called
 from varve.testing.sql import compiled
@@ -70,6 +71,10 @@ class SqlTarget:
         """Return the rows, and an observation of its EXPECT (None: it has none); nothing runs yet."""
         return watched(self.sql_asset, computed(self.sql_asset, spark, keys, frames))
 
+    def row_error(self, keys: Sequence[PartitionKey], error: Exception) -> str:
+        """Return what an error of Spark over the rows is, at its place; "" where rows have not caused it."""
+        return row_error(self.sql_asset, keys, error)
+
     def broken(self, counts: Mapping[str, int]) -> str:
         """Return which EXPECT rows break, by the counts of the observation; "" where none."""
         return broken_expectations(self.sql_asset, counts)
@@ -97,6 +102,11 @@ class PythonTarget:
     ) -> tuple[DataFrame, Any]:
         """Return the rows that the function returns."""
         return called(self.asset, keys, frames, spark), None
+
+    def row_error(self, keys: Sequence[PartitionKey], error: Exception) -> str:
+        """Return what an error of Spark over the rows is; "" where rows have not caused it."""
+        del keys
+        return run_message(error)
 
     def broken(self, counts: Mapping[str, int]) -> str:
         """Its expectations are looked at where its rows are staged."""

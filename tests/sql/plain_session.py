@@ -72,6 +72,13 @@ class Report:
     failing: int = 0
     wrong: list[str] = field(default_factory=list)
 
+    def __add__(self, other: Report) -> Report:
+        return Report(
+            self.compared + other.compared, self.together + other.together, self.with_rows + other.with_rows,
+            self.refused + other.refused, self.invalid + other.invalid, self.failing + other.failing,
+            self.wrong + other.wrong,
+        )  # fmt: skip
+
     def __str__(self) -> str:
         refusals = ", ".join(f"{count} x {why}" for why, count in self.refused.most_common())
         return (

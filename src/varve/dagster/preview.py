@@ -30,7 +30,7 @@ from varve.services.spark import open_session
 from varve.sql.spark.run_errors import run_message
 from varve.sql.syntax.sql_file import Body
 from varve.stores.expectations import counts_of_broken
-from varve.stores.frames import conform, observed_by, spark_errors, spark_schema
+from varve.stores.frames import conform, observed_by, spark_errors, spark_frame, spark_schema
 from varve.stores.open import open_store
 from varve.stores.open_build import OpenBuild
 
@@ -162,10 +162,8 @@ def of_python(asset: DatasetAsset) -> Computation:
         # As in Dagster, a function need not ask for a context, which is the first argument then.
         first = next(iter(inspect.signature(function).parameters), "")
         context = (unpublished_context(build, GivenSpark(spark)),) if first and first not in arguments else ()
-        rows: DataFrame = asset(*context, **{argument: frames[name] for argument, name in arguments.items()})
-        if not hasattr(rows, "columns") or not hasattr(rows, "select"):
-            raise VarveError(f"{build.dataset}: its function returned {type(rows).__name__}, not a DataFrame of Spark.")
-        return rows
+        returned = asset(*context, **{argument: frames[name] for argument, name in arguments.items()})
+        return spark_frame(returned, f"{build.dataset}: its function")
 
     return Computation(asset.dataset, tuple(edge_of(asset.dataset, reads) for reads in asset.reads), compute)
 

@@ -74,6 +74,23 @@ def arrow_type(kind: ColumnType) -> pa.DataType:
     return simple[kind.kind]
 
 
+def spark_frame(rows: object, whose: str) -> DataFrame:
+    """The rows that a function has returned. Raises BadInput where they are no DataFrame of Spark.
+
+    `whose` function it is begins the message.
+    """
+    from pyspark.sql import DataFrame
+
+    if isinstance(rows, DataFrame):
+        return rows
+    library, kind = type(rows).__module__.partition(".")[0], type(rows).__name__
+    returned = {"NoneType": "nothing; is its `return` missing?"}.get(
+        kind, f"{kind if library == 'builtins' else f'{kind} of {library}'}."
+    )
+    hint = " Make one of it: spark.createDataFrame(...)." if library in {"pandas", "pyarrow", "polars"} else ""
+    raise BadInput(f"{whose} is to return a DataFrame of Spark, and returned {returned}{hint} {NOTHING_LOST}")
+
+
 def conform(build: Build, frame: DataFrame) -> DataFrame:
     """The frame with exactly the dataset's data columns, then its partition columns, in the declared order and types.
 

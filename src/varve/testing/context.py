@@ -5,14 +5,15 @@ Not here: the context of a run, which Dagster makes.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import dagster as dg
 
 from varve.dagster.assets.unpublished import unpublished_context
 from varve.model.batch import BatchId
 from varve.model.build import Build
-from varve.model.errors import BadInput, VarveError
+from varve.model.errors import VarveError
+from varve.stores.frames import spark_frame
 from varve.testing.partitions import partition_keys
 from varve.testing.session import spark_session
 
@@ -85,6 +86,4 @@ def called(
     inputs = {name: frames[".".join(key.path)] for name, key in definition.keys_by_input_name.items()}
     returned = definition(context_for(asset, partition=list(keys), spark=spark), **inputs)
     rows = returned.value if isinstance(returned, dg.Output) else returned
-    if not hasattr(rows, "columns") or not hasattr(rows, "select"):
-        raise BadInput(f"{asset.dataset}: its function returned {type(rows).__name__}, not a DataFrame of Spark.")
-    return cast("DataFrame", rows)
+    return spark_frame(rows, f"{asset.dataset}: its function")

@@ -146,6 +146,7 @@ def _python(
     from pyspark.sql import functions as F  # noqa: N812
 
     from varve.sql.evaluate.constants import literal_text
+    from varve.stores.frames import spark_frame
 
     module, _, name = sql_asset.sql.entry.partition(":")
     function = getattr(named_module(module, Path(sql_asset.sql.source.root)), name)
@@ -156,12 +157,8 @@ def _python(
             using.name: per_scope_rows(spark, sql_asset.scopes, using.query, [scope], frames, partitions=False)
             for using in sql_asset.sql.using
         }
-        rows = function(spark, {name: typed.value for name, typed in scope.values.items()}, **inputs)
-        if not hasattr(rows, "columns") or not hasattr(rows, "select"):
-            raise VarveError(
-                f"{sql_asset.dataset} {key}: {sql_asset.sql.entry} returned {type(rows).__name__}, "
-                "not a DataFrame of Spark."
-            )
+        returned = function(spark, {name: typed.value for name, typed in scope.values.items()}, **inputs)
+        rows = spark_frame(returned, f"{sql_asset.dataset} {key}: {sql_asset.sql.entry}")
         values = sql_asset.scopes.partition_values(key)
         columns = [F.expr(literal_text(values[column])).alias(column) for column in values]
         data = [F.col(f"`{column}`") for column in rows.columns if column not in values]

@@ -20,7 +20,7 @@ from varve.dagster.runs.pinning import pin
 from varve.model.batch import Input
 from varve.model.errors import ExpectationFailed, VarveError
 from varve.stores.expectations import audit
-from varve.stores.frames import spark_says
+from varve.stores.frames import spark_frame, spark_says
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -98,7 +98,7 @@ class StoreIOManager(dg.IOManager):
 
     def _staged(self, opened: OpenBuild, frame: DataFrame) -> Sequence[StagedBatch]:
         build, store = opened.build, self._builds.store(opened.build.dataset, opened.catalog)
-        staged = store.stage(build, frame)
+        staged = store.stage(build, spark_frame(frame, f"{build}: its function"))
         opened.catalog.staged(build, staged)
         store.verify(build, staged)
         audit(store, build, staged)

@@ -12,7 +12,7 @@ from tests.sql.short_tasks import one_short_task_each
 from tests.sql.test_random_queries import HEADER, case, tables
 from varve.sql.names.written_query import written_query
 from varve.sql.spark.execute import explain_extended, single_scope_query
-from varve.sql.spark.plans import READS, SHARED, is_left_correlated, not_shared, operators
+from varve.sql.spark.plans import READS, SHARED, cannot_run, not_shared, operators
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -112,9 +112,10 @@ def test_and_runs_scope_by_scope(spark: SparkSession, inputs: dict[str, DataFram
 
 def test_what_the_optimizer_leaves_correlated_is_seen() -> None:
     plans = "== Analyzed Logical Plan ==\nn: int\nProject [n#1]\n\n== Optimized Logical Plan ==\n{}\n\n== Physical Plan ==\n"
-    assert is_left_correlated(plans.format("Filter (outer(v#2) > 1)\n+- LocalRelation [n#1]"))
-    assert is_left_correlated(plans.format("Project [n#1, ... 3 more fields]"))
-    assert not is_left_correlated(plans.format("Project [n#1]\n+- LocalRelation [n#1]"))
+    assert cannot_run(plans.format("Filter (outer(v#2) > 1)\n+- LocalRelation [n#1]"))
+    assert cannot_run(plans.format("Project [n#1, ... 3 more fields]"))
+    assert cannot_run(plans.format("Project [n#1]\n:  +- !Join Inner, (v#3 = n#1)\n:     +- LocalRelation [n#1]"))
+    assert not cannot_run(plans.format("Project [n#1]\n+- Filter NOT (n#1 = !)\n+- LocalRelation [n#1]"))
 
 
 def test_a_text_within_a_plan_hides_no_operator() -> None:

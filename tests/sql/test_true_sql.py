@@ -75,7 +75,7 @@ QUERIES = [
 CHANGING = (
     "rand", "uuid", "shuffle", "now", "current", "curdate", "localtime", "version", "user", "session_user", "input_file",
     "monotonically", "spark_partition", "unix_timestamp", "uniform", "reflect", "java_method", "try_reflect", "sleep",
-    "raise_error", "assert_true",
+    "raise_error", "assert_true", "aes_encrypt",
 )  # fmt: skip
 CALLS = ("rand", "current_timestamp", "now", "uuid", "current_date", "randn", "randstr")
 
@@ -189,6 +189,7 @@ def test_documented_examples_of_functions_give_what_they_give_in_a_plain_session
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("part", range(4))
 def test_so_do_those_of_every_function(
     spark: SparkSession, inputs: dict[str, DataFrame], part: int, capsys: pytest.CaptureFixture[str]

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from varve.model.errors import VarveError
 from varve.sql.evaluate.constants import literal_text
 from varve.sql.names.written_query import QueryPiece, text_of, written_query
-from varve.sql.spark.plans import is_left_correlated, not_shared
+from varve.sql.spark.plans import cannot_run, not_shared
 from varve.sql.spark.refusals import problem_of
 from varve.sql.spark.scope_join import SCOPES, ScopeNames, join_form
 from varve.sql.spark.shared_query import no_lateral
@@ -93,9 +93,7 @@ def together_rows(
             frames = {**inputs, SCOPES: scope_table(spark, scopes, partition_scopes, names)}
         try:
             rows = sql(spark, pieces, frames)
-            if rows.dtypes[len(names.keys) :] != expected or is_left_correlated(
-                explain_extended(spark, pieces, frames)
-            ):
+            if rows.dtypes[len(names.keys) :] != expected or cannot_run(explain_extended(spark, pieces, frames)):
                 continue
         except AnalysisException:
             continue

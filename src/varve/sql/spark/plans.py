@@ -31,6 +31,9 @@ _OPERATOR = re.compile(r"^[ :|!+*-]*'?([A-Z]\w*)(?=[ \[(]|$)(?: ([A-Z]\w+)\b)?",
 # An aggregate function that only PIVOT produces.
 _PIVOTED = "pivotfirst("
 _CUT = re.compile(r"\.\.\. \d+ more fields")
+_OUTER = re.compile(r"\bouter\(")
+# Spark marks an operator that reads a column which nothing below it has.
+_LACKS_COLUMN = re.compile(r"^[ :|+*-]*!'?[A-Z]", re.MULTILINE)
 
 
 def operators(explained: str) -> frozenset[str]:
@@ -48,13 +51,14 @@ def not_shared(explained: str) -> str:
     return min(operators(explained) - SHARED - READS, default="")
 
 
-def is_left_correlated(explained: str) -> bool:
-    """Whether the optimized plan still refers to a column of an outer query where Spark cannot provide it.
+def cannot_run(explained: str) -> bool:
+    """Whether the optimized plan refers to a column of an outer query, or of a join, where Spark cannot provide it.
 
-    Also True where the plan was printed truncated.
+    So it is where a correlated subquery and its outer query read one CTE that names a variable of the scope. Also True
+    where the plan was printed truncated.
     """
     optimized = _section(explained, "Optimized")
-    return "outer(" in optimized or _CUT.search(optimized) is not None
+    return any(pattern.search(optimized) for pattern in (_OUTER, _LACKS_COLUMN, _CUT))
 
 
 def _section(explained: str, name: str) -> str:

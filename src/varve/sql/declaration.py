@@ -17,6 +17,7 @@ from varve.sql.checks.problems import (
     declared_problems,
     expectation_problems,
     partition_problems,
+    same_name_problems,
     type_problems,
     wait_problems,
 )
@@ -48,7 +49,7 @@ def dataset_of(
         for output in inferred
     )
     inherited = _inherited_comments(inferred, upstreams or {})
-    problems += type_problems(sql, inferred)
+    problems += [*type_problems(sql, inferred), *same_name_problems(sql, inferred)]
     if not sql.columns:
         problems += partition_problems(sql, inferred)
     # Where the query has errors, nobody knows its columns.

@@ -200,6 +200,24 @@ def partition_problems(sql: SqlDataset, inferred: Sequence[Output]) -> Iterator[
         )
 
 
+def same_name_problems(sql: SqlDataset, inferred: Sequence[Output]) -> Iterator[Problem]:
+    """Yield a problem for each column of a query that has the name of one before it: no table can have both."""
+    first = next(_outermost_selects(sql.query), None) if sql.query is not None else None
+    seen: set[str] = set()
+    for output in inferred:
+        name = output.name.lower()
+        if name in seen and first is not None and name != "*":
+            named = [expression for expression in first.expressions if expression.output_name.lower() == name]
+            star = next((expression for expression in first.expressions if _is_star(expression)), None)
+            node = named[-1] if len(named) > 1 or star is None else star
+            yield sql.problem(
+                sql.span_at(node) if node is not None and span_of(node) else sql.span_of("AS"),
+                f"two columns are called {output.name}; write AS behind one of them, with a name of its own"
+                f"{f', or * EXCEPT ({output.name})' if node is star else ''}.",
+            )
+        seen.add(name)
+
+
 def expectation_problems(sql: SqlDataset, columns: Sequence[str]) -> Iterator[Problem]:
     """Yield a problem for each name in EXPECT that is no column of the dataset, as far as the text tells."""
     column_names = [*columns, *(column.name for column in sql.partition_columns)]

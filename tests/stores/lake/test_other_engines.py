@@ -1,4 +1,4 @@
-"""Batches are plain parquet: DuckDB reads from the current folders the rows that Spark reads by name."""
+"""Batches are plain parquet, and an Iceberg table: other engines read the rows that Spark reads by name."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import duckdb
 import pytest
 
-from tests.stores.lake.iceberg.readers import by_polars, by_pyiceberg, by_text, iceberg_table
+from tests.stores.lake.iceberg.readers import by_duckdb, by_polars, by_pyiceberg, by_text, iceberg_table
 from tests.support.sales import DAY, sales_dataset
 from varve.model.dataset import Dataset, StoreKind
 from varve.model.partitions.dimension import StaticDimension
@@ -85,6 +85,7 @@ def test_duckdb_reads_the_rows_that_spark_reads_by_name(workbench: Workbench, ty
     expected = list(map(_with_utc, by_text(by_name)))
     assert list(map(_with_utc, by_pyiceberg(table))) == expected
     assert list(map(_with_utc, by_polars(table))) == expected
+    assert list(map(_with_utc, by_duckdb(table))) == expected
     # As texts, in which NaN equals itself.
     assert list(map(str, duckdb_result)) == list(map(str, by_name))
 

@@ -1,10 +1,13 @@
-"""Engines that read Iceberg tables by the catalog's views: pyiceberg and Polars, as rows that compare."""
+"""Engines that read Iceberg tables by the catalog's views: pyiceberg, Polars and DuckDB, as rows that compare."""
 
 from __future__ import annotations
 
+import importlib
 import warnings
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import duckdb
 import polars as pl
 from pyiceberg.catalog.sql import SqlCatalog
 
@@ -48,6 +51,18 @@ def by_polars(table: Table) -> list[dict[str, Any]]:
         warnings.simplefilter("ignore", pl.exceptions.PerformanceWarning)
         frame = pl.scan_iceberg(table.metadata_location, reader_override="native").collect()
     return by_text(frame.to_arrow().to_pylist())
+
+
+def by_duckdb(table: Table) -> list[dict[str, Any]]:
+    """All rows by DuckDB's extension, which is given the location of the metadata, sorted."""
+    with duckdb.connect(config={"autoinstall_known_extensions": "false"}) as connection:
+        for name in ("avro", "iceberg"):
+            package = Path(importlib.import_module(f"duckdb_extension_{name}").__path__[0])
+            (extension,) = package.glob(f"extensions/v{duckdb.__version__}/*.duckdb_extension")
+            connection.load_extension(str(extension))
+        connection.execute("SET TimeZone = 'UTC'")
+        location = table.metadata_location.removeprefix("file://")
+        return by_text(connection.sql("SELECT * FROM iceberg_scan(?)", params=[location]).to_arrow_table().to_pylist())
 
 
 def by_text(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

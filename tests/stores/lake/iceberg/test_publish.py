@@ -11,7 +11,7 @@ import pendulum
 import pytest
 from pyiceberg.exceptions import NoSuchTableError
 
-from tests.stores.lake.iceberg.readers import by_polars, by_pyiceberg, by_text, iceberg_table
+from tests.stores.lake.iceberg.readers import by_duckdb, by_polars, by_pyiceberg, by_text, iceberg_table
 from tests.support.sales import DAY, DETROIT, PARIS, ZURICH, key, sales_dataset
 from varve.model.dataset import Dataset, StoreKind
 from varve.model.partitions.dimension import StaticDimension, TimeDimension
@@ -37,7 +37,7 @@ def all_agree(builder: Builder, dataset: Dataset) -> None:
     table, expected = iceberg_table(builder.settings, dataset), builder.rows(dataset)
     names = [field.name for field in table.schema().fields]
     assert by_pyiceberg(table) == by_text([{name: row[name] for name in names} for row in expected])
-    assert by_polars(table) == by_pyiceberg(table)
+    assert by_polars(table) == by_duckdb(table) == by_pyiceberg(table)
 
 
 def test_one_partition_and_many_are_read_as_published(builder: Builder, sales: Dataset) -> None:
@@ -125,7 +125,7 @@ def test_columns_come_go_and_widen_as_declared(builder: Builder, sales: Dataset)
     assert [(row["product"], row["sold"], row["colour"]) for row in by_polars(table)] == [
         ("ink", 2**40, None), ("pad", 3, ["red"]), ("pen", 1, None),
     ]  # fmt: skip
-    assert by_pyiceberg(table) == by_polars(table)
+    assert by_pyiceberg(table) == by_polars(table) == by_duckdb(table)
     assert table.schema().find_field("sold").doc == "pieces"
     assert [field.name for field in table.schema().fields] == ["product", "sold", "colour", "day", "store"]
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from varve.model.dataset import Dataset, StoreKind
 from varve.model.errors import VarveError
 from varve.model.partitions.dimension import StaticDimension, TimeDimension
+from varve.model.partitions.own_calendar import Calendar
 from varve.model.partitions.partitioning import Partitioning
 from varve.model.policy import Policy
 from varve.model.schema import Column, ColumnType, Schema
@@ -152,7 +153,7 @@ def test_each_kind_of_condition_holds_where_its_facts_say_so_and_keeps_its_ident
         ""
     }
     assert conditions(AlertFacts(now, {})) == {}
-    assert AlertFacts(now, {}).known_kinds == set()
+    assert AlertFacts(now, {}).known_kinds == {AlertKind.CALENDAR}
 
 
 @pytest.mark.parametrize(
@@ -223,3 +224,24 @@ def test_many_at_once_are_one_message() -> None:
     title, body = digest([opened] * 100)
     assert title == "Varve: 100 opened"
     assert body.splitlines()[-1] == "and 70 more; `varve alerts --all` lists them."
+
+
+def test_a_calendar_of_ones_own_that_runs_out_is_told_before_nothing_is_planned_any_more() -> None:
+    days = Calendar.of_weekdays("trading", dt.date(2026, 1, 1), dt.date(2026, 12, 30))
+    open_end = TimeDimension.of("day", days, "2026-01-01", timezone=ZURICH)
+    closed = TimeDimension.of("day", days, "2026-01-01", "2026-12-01", timezone=ZURICH)
+    datasets = {
+        name: replace(DAILY, name=name, partitioning=Partitioning((dimension,)))
+        for name, dimension in (("t.open", open_end), ("t.closed", closed), ("t.daily", DAY))
+    }
+
+    def told(now: str) -> list[str]:
+        return [condition.text for condition in conditions(AlertFacts(at(now), datasets)).values()]
+
+    assert told("2026-11-30T23:59:59") == []
+    text = "the last window of calendar trading ends at 2026-12-31 00:00 Europe/Zurich; nothing is planned after it: add some"
+    assert told("2026-12-01T00:00:00") == [text]
+    assert "has ended at 2026-12-31" in told("2027-01-10T00:00:00")[0]
+    more = Calendar.of_weekdays("trading", dt.date(2026, 1, 1), dt.date(2027, 12, 31))
+    datasets["t.open"] = replace(DAILY, partitioning=Partitioning((replace(open_end, tiling=more),)))
+    assert told("2026-12-01T00:00:00") == []

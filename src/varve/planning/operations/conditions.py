@@ -14,6 +14,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
 from varve.model.errors import cut
+from varve.model.partitions.own_calendar import Calendar
 from varve.planning.arrivals.landing_file import RejectionKind
 from varve.planning.judgement.judgement import State
 from varve.planning.operations.freshness import FreshnessFacts, late_windows
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from varve.planning.judgement.judgement import Judgement
 
 LONGEST = 500
+# So long before the last window of a calendar of one's own ends, people are told to write more of them.
+_CALENDAR_SECONDS = 30 * 86_400
 # Rejections that end by themselves as time passes, or that only repeat what another file of the partition has.
 _NO_ALERT = {RejectionKind.EARLY, RejectionKind.SETTLING}
 
@@ -42,6 +45,7 @@ class AlertKind(StrEnum):
     PROJECTION = "projection lags"
     DISK = "disk nearly full"
     DAEMON = "daemon has not ticked"
+    CALENDAR = "calendar ends"
 
 
 class AlertIdentity(NamedTuple):
@@ -156,6 +160,7 @@ class AlertFacts:
             AlertKind.PROJECTION: self.projections,
             AlertKind.DISK: self.disks,
             AlertKind.DAEMON: self.daemon_seen,
+            AlertKind.CALENDAR: self.datasets,
         }
         return frozenset(kind for kind, values in facts.items() if values is not None)
 
@@ -164,7 +169,7 @@ def conditions(facts: AlertFacts) -> dict[AlertIdentity, Condition]:
     """The conditions that hold by these facts, by identity; a pure function."""
     listed = (
         *_not_fresh(facts), *_rejected(facts), *_given_up(facts), *_expectations(facts), *_captures(facts),
-        *_projections(facts), *_disks(facts), *_daemon(facts),
+        *_projections(facts), *_disks(facts), *_daemon(facts), *_calendars(facts),
     )  # fmt: skip
     return {condition.identity: condition for condition in listed}
 
@@ -239,3 +244,19 @@ def _daemon(facts: AlertFacts) -> Iterator[Condition]:
         minutes = int((facts.now - seen) // 60)
         text = f"no sign of life for {minutes:,} minutes: no sensor looks, and nothing runs by itself"
         yield _condition(AlertKind.DAEMON, "", "", text)
+
+
+def _calendars(facts: AlertFacts) -> Iterator[Condition]:
+    """The calendars of one's own that have no windows for long: nothing would be planned, and nobody would notice."""
+    for name, dataset in facts.datasets.items():
+        time = dataset.partitioning.time
+        if time is None or time.problem or not isinstance(time.tiling, Calendar):
+            continue
+        end = time.calendar.extent[1]
+        if facts.now < end - _CALENDAR_SECONDS or (time.last is not None and time.last <= end):
+            continue
+        ends = "ends" if facts.now < end else "has ended"
+        text = (
+            f"the last window of {time.tiling} {ends} at {time.shown(end)}; nothing is planned behind it: add windows"
+        )
+        yield _condition(AlertKind.CALENDAR, name, time.tiling.name, text)

@@ -86,7 +86,12 @@ def bootstrap(console: Console, name: str, *, resnapshot: bool, as_json: bool) -
 def capture(console: Console, name: str, *, as_json: bool) -> None:
     """Capture what the source has committed until now, and apply it."""
     with opened(find(name), chosen_settings()) as open_capture:
-        events = open_capture.capture()
+        events, stop = open_capture.capture_to_stop()
+        if stop is not None:
+            # With the error, the JSON on stdout would look like a success.
+            if open_capture.waiting():
+                _apply(Console(stderr=True), open_capture, {}, as_json=False)
+            raise stop
         if not as_json:
             console.print(f"{name}: {counted(events, 'event')} captured.", highlight=False)
         _apply(console, open_capture, {"captured": events}, as_json=as_json)

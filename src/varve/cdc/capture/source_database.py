@@ -62,7 +62,8 @@ _WITH_GENERATED = " with (publish_generated_columns = stored)"
 _FILENODE_NOW = "select pg_relation_filenode(%s::oid)::bigint"
 _COLUMNS = """
     select attname::text, attnum::int, format_type(atttypid, null), atttypmod,
-           array(select enumlabel::text from pg_enum where enumtypid = atttypid order by oid), attgenerated::text
+           array(select enumlabel::text from pg_enum where enumtypid = atttypid order by oid), atttypid::bigint,
+           attgenerated::text
     from pg_attribute
     where attrelid = %s and attnum > 0 and not attisdropped order by attnum
 """
@@ -216,9 +217,9 @@ def describe(connection: psycopg.Connection, name: str) -> SourceTable | None:
         )
     columns, unsent = [], []
     published = {"", "s"} if connection.info.server_version >= GENERATED_PUBLISHED_SINCE else {""}
-    for column, number, type_, typmod, labels, generated in connection.execute(_COLUMNS, (oid,)):
+    for column, number, type_, typmod, labels, type_oid, generated in connection.execute(_COLUMNS, (oid,)):
         if generated in published:
-            columns.append(SourceColumn(column, number, type_, typmod, tuple(labels)))
+            columns.append(SourceColumn(column, number, type_, typmod, tuple(labels), type_oid))
         else:
             unsent.append(column)
     key = connection.execute(_KEY, (oid, identity == "i")).fetchone()

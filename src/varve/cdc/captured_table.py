@@ -50,6 +50,10 @@ class SourceColumn:
         number: its attnum, which stays the same when the column is renamed and is never used again.
         labels: the values of an enum in the order in which they were made.
         type_oid: the OID of its type, which a relation message of the stream contains; 0 where it is not known.
+        since: a commit LSN before the one that added it, as far as the events since then are kept; None: it was there
+            when the snapshot was taken, or too long ago.
+        missing: the text that rows have in it which were there before it was added; None: NULL.
+        knows_missing: whether that text could be read.
     """
 
     name: str
@@ -58,6 +62,9 @@ class SourceColumn:
     typmod: int = -1
     labels: tuple[str, ...] = ()
     type_oid: int = 0
+    since: int | None = None
+    missing: str | None = None
+    knows_missing: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,17 +285,23 @@ def check(captured: CapturedTable, table: SourceTable) -> None:
             "changed. Declare what is there, or say in `renames` what they are called."
         )
     for column in captured.columns:
-        kind = sources[column.name].type
-        holds = _HOLDS.get(kind, set()) | {"STRING"}
-        if str(column.type) not in holds:
-            raise SourceRefused(
-                f"{where}: {column.name} is {kind} at the source and declared {column.type}, which does not hold every "
-                f"value of it. Nothing was changed. Declare it {' or '.join(sorted(holds))}."
-            )
+        check_type(captured, sources[column.name])
     keys = {captured.column(name) for name in table.key}
     if table.keyed and (absent := keys - captured.names):
         raise SourceRefused(
             f"{where}: its key column {', '.join(sorted(absent))} is not declared. Nothing was changed. Declare it."
+        )
+
+
+def check_type(captured: CapturedTable, source: SourceColumn) -> None:
+    """Raise SourceRefused where the dataset declares the column with a type that does not hold every value of it."""
+    (column,) = [column for column in captured.columns if column.name == captured.column(source.name)]
+    holds = _HOLDS.get(source.type, set()) | {"STRING"}
+    if str(column.type) not in holds:
+        raise SourceRefused(
+            f"{captured.dataset} from {captured.source}: {column.name} is {source.type} at the source and declared "
+            f"{column.type}, which does not hold every value of it. Nothing was changed. Declare it "
+            f"{' or '.join(sorted(holds))}."
         )
 
 

@@ -14,7 +14,9 @@ import psycopg
 from varve.catalog.catalog import Catalog
 from varve.catalog.leases import MARK_SESSION
 from varve.cdc import retention
+from varve.cdc.added_columns import forgotten
 from varve.cdc.apply import Applied, Apply
+from varve.cdc.backfill import additions_of
 from varve.cdc.capture.bootstrap import Bootstrap
 from varve.cdc.capture.capture import Capture
 from varve.cdc.capture.change_files import FileCapture
@@ -137,15 +139,35 @@ class OpenCapture:
         position = self.position
         return self.capturing.log.batches(position.generation, after=position.applied_lsn)
 
+    def added_columns(self) -> tuple[str, ...]:
+        """The columns that the dataset declares since its rows were loaded, and that the next apply loads."""
+        return tuple(addition.name for addition in additions_of(self.captured, self.position))
+
+    def apply_before_stop(
+        self, stop: NeedsResnapshot | None, open_store: OpenStore, spark: Callable[[], SparkSession], run_id: str
+    ) -> Applied | None:
+        """As `apply`; where it cannot be done after capture has stopped, the error is why capture has stopped."""
+        try:
+            return self.apply(open_store, spark, run_id)
+        except VarveError as error:
+            if stop is None:
+                raise
+            raise stop from error
+
     def apply(self, open_store: OpenStore, spark: Callable[[], SparkSession], run_id: str) -> Applied | None:
         """Apply what was captured; see `Apply.apply`. Opens the store, and Spark, only where there is something."""
-        if not self.waiting():
+        if not self.waiting() and not self.added_columns():
             return None
         store = open_store(self.captured.dataset.store, self.settings, self.catalog, spark)
         log, positions = self.capturing.log, self.capturing.positions
         apply = Apply(self.captured, positions, log, self.catalog, store, spark(), lambda _: None, run_id)
         applied_batches = apply.apply()
-        retention.sweep(self.capturing.log, self.position, self.settings.changes_days * 86_400)
+        position, keep_seconds = self.position, self.settings.changes_days * 86_400
+        declared = (position.declared or {}).get("columns", ())
+        table = forgotten(self.captured, position.table, declared, retention.removable(log, position, keep_seconds))
+        if table != position.table:
+            positions.describe(position.dataset, table)
+        retention.sweep(log, position, keep_seconds)
         return applied_batches
 
 

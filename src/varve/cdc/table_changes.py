@@ -41,8 +41,10 @@ class TableChange:
     visible: bool = False
 
 
-def changes(captured: CapturedTable, before: SourceTable, now: SourceTable) -> list[TableChange]:
-    """The changes of the table.
+def changes(
+    captured: CapturedTable, before: SourceTable, now: SourceTable, newly_declared: frozenset[str] = frozenset()
+) -> list[TableChange]:
+    """The changes of the table; `newly_declared`: the columns that the dataset declares since its rows were loaded.
 
     A new column of the source is not loaded until the dataset declares it. A dropped column keeps its values in old
     rows and is NULL in new ones.
@@ -59,7 +61,7 @@ def changes(captured: CapturedTable, before: SourceTable, now: SourceTable) -> l
         phrase = f"its key was ({', '.join(before.key)}) and is ({', '.join(now.key)})"
         # Under FULL every column is marked as part of the key.
         found.append(TableChange(phrase, stops=True, visible=before.identity in {"d", "i"}))
-    return found + list(_of_columns(captured, before, now))
+    return found + list(_of_columns(captured, before, now, newly_declared))
 
 
 def stopping(found: list[TableChange]) -> tuple[str, bool]:
@@ -81,7 +83,9 @@ def stopped(captured: CapturedTable, phrase: str, *, visible: bool) -> NeedsResn
     )
 
 
-def _of_columns(captured: CapturedTable, before: SourceTable, now: SourceTable) -> Iterator[TableChange]:
+def _of_columns(
+    captured: CapturedTable, before: SourceTable, now: SourceTable, newly_declared: frozenset[str]
+) -> Iterator[TableChange]:
     old, new = {column.number: column for column in before.columns}, {column.number: column for column in now.columns}
     for number, column in old.items():
         if number in new:
@@ -101,14 +105,14 @@ def _of_columns(captured: CapturedTable, before: SourceTable, now: SourceTable) 
     for number, column in new.items():
         if number in old or column.name in before.names:
             continue
-        if captured.column(column.name) in captured.names:
+        if captured.column(column.name) in captured.names and column.name not in newly_declared:
             phrase = (
                 f"column {column.name}, which the dataset declares, was added; what older rows have in it is not in "
                 "the stream"
             )
             yield TableChange(phrase, stops=True, visible=True)
         else:
-            yield TableChange(f"column {column.name} {column.type} was added; declare it and resnapshot to load it")
+            yield TableChange(f"column {column.name} {column.type} was added; it is loaded when it is declared")
 
 
 def _of_column(captured: CapturedTable, before: SourceColumn, now: SourceColumn) -> Iterator[TableChange]:
@@ -155,8 +159,14 @@ class Fit:
         sent = {column.name: column for column in relation.columns}
         absent = [column for column in self._declared() if column.name not in sent]
         at_the_end = {column.number: column.name for column in self.now.columns}
-        # A column that was dropped is absent as well, and never comes back under its number.
-        if renamed := [column.name for column in absent if at_the_end.get(column.number) == column.name]:
+        unknown = set(sent) - set(self.before.names) - set(self.now.names)
+        # A column that was dropped is absent as well, and never comes back under its number. One that was added later
+        # is absent before, and has another name where there is one that is in neither description.
+        if renamed := [
+            column.name
+            for column in absent
+            if at_the_end.get(column.number) == column.name and (column.since is None or unknown)
+        ]:
             return self.stop or f"column {renamed[0]} had another name for a while, in which rows were changed"
         return "" if not self.stop or self._continues(relation, sent, absent, at_the_end) else self.stop
 

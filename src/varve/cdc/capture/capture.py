@@ -21,10 +21,11 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from varve.cdc.added_columns import check_added, newly_declared, since_then
 from varve.cdc.capture import source_database
 from varve.cdc.capture.decoding import Undecodable, decoding
 from varve.cdc.capture.slot_reader import SlotReader
-from varve.cdc.captured_table import NeedsResnapshot, refuse_other_declaration
+from varve.cdc.captured_table import NeedsResnapshot
 from varve.cdc.event import format_lsn, parse_lsn
 from varve.cdc.table_changes import Fit, changes, stopped, stopping
 from varve.model.errors import ServiceUnavailable
@@ -84,7 +85,7 @@ class Capture:
         if position.state != "running":
             unfinished = f"{position.dataset}: its snapshot was not finished: varve cdc resnapshot {position.dataset}"
             raise NeedsResnapshot(position.reason or unfinished)
-        refuse_other_declaration(self.captured, position.declared)
+        newly_declared(self.captured, position.table, position.declared)
         try:
             return self._capture_with_retries(position, until)
         except NeedsResnapshot as error:
@@ -149,10 +150,14 @@ class Capture:
         The end stays the same however many reads it takes, so that an application that keeps writing cannot make this
         run for ever.
         """
-        found = changes(self.captured, position.table, moment.table)
+        added = newly_declared(self.captured, position.table, position.declared)
+        moment = replace(moment, table=since_then(moment.table, position.table, position.confirmed_lsn))
+        found = changes(self.captured, position.table, moment.table, added)
         stop, visible = stopping(found)
         if stop and not visible:
             raise stopped(self.captured, stop, visible=False)
+        if not stop:
+            check_added(self.captured, moment.table, added)
         fit = Fit(self.captured, position.table, moment.table, stop)
         while True:
             look, batch = self._look(connection, position, moment, fit, [change.phrase for change in found])

@@ -17,7 +17,7 @@ from varve.cdc.protocol.pgoutput import Decoder
 from varve.cdc.protocol.stream import DescribedRelation, End, Start, Stream
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Mapping
 
     import psycopg
 
@@ -74,6 +74,7 @@ class SlotReader:
         table = fit.before
         decoder, stream = Decoder(), Stream({self.captured.source: table.key})
         names = frozenset(self.captured.source_columns)
+        missing = {column.name: column.missing for column in fit.now.columns if column.since is not None}
         sent: RelationMessage | None = None
         layout, version, last, ended, is_durable = table.layout, table.version, done, 0, False
         truncated_by, truncates = set[int](), set[int]()
@@ -95,7 +96,7 @@ class SlotReader:
                         break
                     sent_layout = tuple((column.name, column.typmod) for column in sent.columns) if sent else layout
                     layout, version = sent_layout, version + (sent_layout != layout)
-                    writer.add(replace(_completed(item, sent, names), schema_version=version))
+                    writer.add(replace(_completed(item, sent, names, missing), schema_version=version))
                     if item.change_type is ChangeType.TRUNCATE:
                         truncates.add(item.xid)
                 case End():
@@ -119,13 +120,18 @@ class SlotReader:
                 yield bytes(data)
 
 
-def _completed(change: ChangeEvent, sent: RelationMessage | None, names: frozenset[str]) -> ChangeEvent:
-    """An inserted row has a value in every column: NULL, not unknown, where its table has lost the column."""
+def _completed(
+    change: ChangeEvent, sent: RelationMessage | None, names: frozenset[str], missing: Mapping[str, str | None]
+) -> ChangeEvent:
+    """An inserted row has a value in every column: NULL, not unknown, where its table has lost the column.
+
+    Where its table had not got the column yet, it is the value that the row was given then (`missing`).
+    """
     if change.change_type is not ChangeType.INSERT or sent is None:
         return change
-    missing = sorted(names - {column.name for column in sent.columns})
+    absent = sorted(names - {column.name for column in sent.columns})
     return replace(
         change,
-        column_names=(*change.column_names, *missing),
-        column_values=(*change.column_values, *[None] * len(missing)),
+        column_names=(*change.column_names, *absent),
+        column_values=(*change.column_values, *[missing.get(name) for name in absent]),
     )

@@ -76,7 +76,9 @@ def capture_job(captured: CapturedTable, project: Project) -> dg.JobDefinition:
         try:
             with opened(captured, project.settings, run_id=context.run_id) as capture:
                 events, stop = capture.capture_to_stop()
-                applied = capture.apply(open_store, lambda: context.resources.spark.spark_session, context.run_id)
+                applied = capture.apply_before_stop(
+                    stop, open_store, lambda: context.resources.spark.spark_session, context.run_id
+                )
                 lag = lag_of(capture)
         except VarveError as error:
             raise dg.Failure(description=str(error), allow_retries=False) from None
@@ -121,18 +123,22 @@ def capture_sensor(captured: CapturedTable, project: Project, job: dg.JobDefinit
             with opened(captured, project.settings) as capture:
                 events, stop = capture.capture_to_stop()
                 position, pending = capture.position, capture.waiting()
+                added = capture.added_columns() if stop is None else ()
         except AlreadyBuilding as error:
             return dg.SkipReason(str(error))
         except VarveError as error:
             return dg.SkipReason(f"Nothing was captured: {error}")
         if not pending and stop is not None:
             return dg.SkipReason(f"Nothing was captured: {stop}")
-        if not pending:
+        if not pending and not added:
             return dg.SkipReason("The dataset holds what the source had committed.")
         reason = f"{events} events captured, {sum(batch.counts.events for batch in pending)} to apply"
         if stop is not None:
             reason += f"; then capture stopped: {stop}"
-        run_key = f"{position.generation}-{pending[-1].last_lsn}"
+        if added:
+            reason += f"; {', '.join(added)} to load"
+        last_lsn = pending[-1].last_lsn if pending else position.applied_lsn
+        run_key = "-".join((str(position.generation), str(last_lsn), *added))
         return dg.SensorResult(run_requests=[dg.RunRequest(run_key, tags={REASON_TAG: cut(reason, LONGEST)})])
 
     return evaluate

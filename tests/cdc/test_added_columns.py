@@ -227,6 +227,23 @@ def test_histories_tables_without_a_key_and_required_columns_ask_for_a_snapshot(
         refused(follower, message)
 
 
+def test_an_alter_that_is_undone_before_capture_has_stopped_loses_no_value_of_an_added_column(
+    follow: Callable[[CapturedTable], Follower],
+) -> None:
+    follower = made(follow)
+    follower.sql("alter table {t} add extra int default 7")
+    for number in range(4):
+        follower.sql(f"update {{t}} set extra = {number} where id = {number}")
+    follower.sql("alter table {t} rename name to title")
+    # Only a part of what was committed before it.
+    assert follower.capture(most=1) is not None
+    follower.sql("alter table {t} rename title to name")
+    follower.sql("update {t} set extra = 8 where id = 8")
+    assert catches_up(follower) == ()
+    declare(follower, Column("extra", INT))
+    assert catches_up(follower)
+
+
 def test_dagster_asks_for_a_run_that_loads_the_column(
     follow: Callable[[CapturedTable], Follower], spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,7 +10,7 @@ Not here: rewrites of all rows, which show in the table's filenode (capture/capt
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from varve.cdc.captured_table import NeedsResnapshot
@@ -169,6 +169,16 @@ class Fit:
         ]:
             return self.stop or f"column {renamed[0]} had another name for a while, in which rows were changed"
         return "" if not self.stop or self._continues(relation, sent, absent, at_the_end) else self.stop
+
+    def continued(self) -> SourceTable:
+        """The table after what was read: `before`, with the columns that came since and that the dataset ignores.
+
+        Since when they are there must not be lost where the change that stops the capture is undone before it did.
+        """
+        known = {column.number for column in self.before.columns}
+        more = [column for column in self.now.columns
+                if column.number not in known and column.name not in self.captured.source_columns]  # fmt: skip
+        return replace(self.before, columns=(*self.before.columns, *more))
 
     def _declared(self) -> list[SourceColumn]:
         return [column for column in self.before.columns if column.name in self.captured.source_columns]

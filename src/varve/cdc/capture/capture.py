@@ -197,7 +197,7 @@ class Capture:
             writer.abandon()
         self.step("durable")
         # Where the capture is about to stop, the rows are still those of the table as it was.
-        table = fit.before if fit.stop or look.misfit else moment.table
+        table = fit.continued() if fit.stop or look.misfit else moment.table
         self.positions.captured(position.dataset, replace(table, version=look.version))
         # Without a batch, everything that was read completely is durable or of other tables.
         target = look.last if batch else look.whole_until

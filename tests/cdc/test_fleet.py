@@ -16,6 +16,7 @@ from assets.fleet import CAPTURED_PLANES, PLANES
 from pipeline_defs.demo import capture as cdc_demo
 from tests.support.project import PROJECT
 from varve.catalog.catalog import Catalog
+from varve.cdc.captured_table import NeedsResnapshot
 from varve.cdc.captures import opened, source_url
 from varve.cli import cdc as cdc_command
 from varve.dagster.assets.captured import (
@@ -91,11 +92,13 @@ def test_the_fleet_follows_its_application(
     job = capture_job(CAPTURED_PLANES, PROJECT)
     instance = dg.DagsterInstance.ephemeral()
 
-    def run() -> set[str]:
+    def run(failure: str = "") -> set[str]:
         done = job.execute_in_process(
-            instance=instance, resources={"spark": OpenSpark(spark)}, run_id=str(uuid.uuid4())
+            instance=instance, resources={"spark": OpenSpark(spark)}, run_id=str(uuid.uuid4()), raise_on_error=False
         )
-        assert done.success
+        assert done.success is not bool(failure)
+        failures = [done.failure_data_for_node(job.nodes[0].name)] if failure else []
+        assert all(data and data.user_failure_data and failure in str(data.user_failure_data) for data in failures)
         return {event.partition for event in done.all_events if event.is_step_materialization and event.partition}
 
     run()
@@ -126,18 +129,35 @@ def test_the_fleet_follows_its_application(
     assert cdc_command.verify(Console(), name, rows_shown=5, as_json=False)
     assert f"{len(rows):,} rows each" in capsys.readouterr().out
 
+    source.execute("update public.planes set engines = 8 where year = 2002")
+    rows = in_source(source)
     source.execute("alter table public.planes rename model to kind")
     source.execute("update public.planes set engines = 9 where year = 2001")
+    asked = sensor(dg.build_sensor_context(instance))
+    assert isinstance(asked, dg.SensorResult)
+    (request,) = asked.run_requests or ()
+    assert "then capture stopped: fleet.planes" in request.tags["why"]
+    assert not exactness_check(CAPTURED_PLANES, PROJECT)().passed
+    # The run fails, with what was committed before the ALTER published.
+    assert run("now called kind") == {"2002"}
+    assert in_lake(settings, spark)[0] == rows
     stopped = sensor(dg.build_sensor_context(instance))
     assert isinstance(stopped, dg.SkipReason)
     assert "now called kind" in str(stopped.skip_message)
-    assert not exactness_check(CAPTURED_PLANES, PROJECT)().passed
-    assert in_lake(settings, spark)[0] == rows
     source.execute("alter table public.planes rename kind to model")
     with opened(CAPTURED_PLANES, settings) as capture:
         capture.bootstrap(resnapshot=True)
     assert run() == {"2001"}
     assert in_lake(settings, spark)[0] == in_source(source)
+    # The command does the same: what was committed before is applied, then it ends with the error.
+    source.execute("update public.planes set engines = 7 where year = 2003")
+    rows = in_source(source)
+    source.execute("alter table public.planes rename model to kind")
+    source.execute("update public.planes set engines = 9 where year = 2004")
+    with pytest.raises(NeedsResnapshot, match="now called kind"):
+        cdc_command.capture(Console(), name, as_json=True)
+    assert capsys.readouterr().out == ""
+    assert in_lake(settings, spark)[0] == rows
     source.execute("select pg_drop_replication_slot(%s)", (CAPTURED_PLANES.slot,))
 
 

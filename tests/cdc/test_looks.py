@@ -29,7 +29,7 @@ STEPS = ("peek", "write", "durable", "confirm", "confirmed")
 
 
 def replayed(lab: Lab) -> Counter[Row]:
-    """The rows that the durable events make, each as often as it is there."""
+    """The rows that the durable events make, each as often as it is there, of the columns that are declared."""
     rows: Counter[Row] = Counter()
     by_key: dict[tuple[str | None, ...], Row] = {}
     keyed = lab.kind != UNKEYED
@@ -38,6 +38,7 @@ def replayed(lab: Lab) -> Counter[Row]:
             new = dict(zip(event["columnNames"], event["columnValues"], strict=True))
             old_key = dict(zip(event["oldKeyNames"], event["oldKeyValues"], strict=True))
             old = dict(zip(event["oldNames"], event["oldValues"], strict=True))
+            new, old = ({name: row[name] for name in row if name in lab.captured.names} for row in (new, old))
             if event["changeType"] == "truncate":
                 rows.clear()
                 by_key.clear()

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 
-from varve.cdc.captured_table import refuse_other_declaration
+from varve.cdc.backfill import Addition, additions_of, backfilled, filled
 from varve.cdc.event import Counts, format_lsn
 from varve.cdc.resolve.event_frame import EVENT_DDL, with_time
 from varve.cdc.resolve.resolve import resolve
@@ -80,32 +80,37 @@ class Apply:
         partition.
         """
         position = self.positions.of(self.captured.dataset.name)
-        refuse_other_declaration(self.captured, position.declared)
+        additions = additions_of(self.captured, position)
         batches = self.log.batches(position.generation, after=position.applied_lsn)
-        if not batches:
+        if not batches and not additions:
             return None
         dataset, catalog = self.captured.dataset, self.catalog
         current = catalog.current(dataset.name)
         base = self.store.read(dataset, list(current.values()))
         if self.captured.history:
             self._refuse_other_lsns(base, batches)
-        resolution = self._resolve(position, batches, base)
+        resolution = self._resolve(position, batches, base, additions)
         self.step("resolved")
         keys = self._changed(resolution)
         quarantine, quarantined = self._set_aside(position, batches, resolution)
         self.step("set aside")
         events = sum(batch.counts.events for batch in batches)
-        lsn = batches[-1].last_lsn
+        lsn = batches[-1].last_lsn if batches else position.applied_lsn
         staged: Sequence[StagedBatch] = ()
         if keys:
-            staged = self._publish(position, batches, resolution, current, keys, (quarantine, quarantined))
+            lsns = [batch.last_lsn for batch in batches] or [lsn]
+            staged = self._publish(position, lsns, resolution, current, keys, (quarantine, quarantined))
         else:
-            self.positions.applied(position, lsn, quarantine, quarantined)
+            self.positions.applied(position, lsn, quarantine, quarantined, self._declared(position))
         self.step("done")
         return Applied(events, lsn, quarantined, tuple(staged))
 
-    def _resolve(self, position: Position, batches: Sequence[EventBatch], base: DataFrame) -> Resolution:
-        events = self.spark.read.schema(EVENT_DDL).parquet(*[batch.data for batch in batches])
+    def _resolve(
+        self, position: Position, batches: Sequence[EventBatch], base: DataFrame, additions: tuple[Addition, ...]
+    ) -> Resolution:
+        if additions:
+            return self._resolve_added(position, batches, base, additions)
+        events = self._events(batches)
         if self.captured.files is None:
             # A capture that lost its lock while it wrote may make a batch durable that begins before the position.
             events = events.where(f"commitLsn > {position.applied_lsn}")
@@ -116,6 +121,38 @@ class Apply:
         if self.captured.changed_at:
             events = with_time(events, self.captured.changed_at)
         return resolve(base, events, shape_of(self.captured, position.table), counts)
+
+    def _resolve_added(
+        self, position: Position, batches: Sequence[EventBatch], base: DataFrame, additions: tuple[Addition, ...]
+    ) -> Resolution:
+        """As `_resolve`, with columns that were added: all rows are compared, as each may have a value in them."""
+        shape, since = shape_of(self.captured, position.table), min(addition.since for addition in additions)
+        applied_batches = [
+            batch for batch in self.log.batches(position.generation, after=since)
+            if batch.last_lsn <= position.applied_lsn and batch.kind == "stream"
+        ]  # fmt: skip
+        applied = self._events(applied_batches).where(f"commitLsn <= {position.applied_lsn}")
+        rows = backfilled(self.captured, base, applied, shape, additions)
+        names = [*shape.stored, *shape.places]
+        if not batches:
+            return Resolution(base.select(*names), rows.select(*shape.stored), lambda part: part.limit(0))
+        counts = reduce(lambda total, counts: total + counts, [batch.counts for batch in batches])
+        events = filled(self._events(batches).where(f"commitLsn > {position.applied_lsn}"), additions)
+        if self.captured.changed_at:
+            events = with_time(events, self.captured.changed_at)
+        # What is masked was counted without these columns.
+        resolved = resolve(rows, events, shape, replace(counts, masked=counts.masked + counts.events))
+        after = resolved.replaced(rows).select(*shape.stored).unionByName(resolved.after.select(*shape.stored))
+        return Resolution(base.select(*names), after, lambda part: part.limit(0), resolved.quarantined)
+
+    def _events(self, batches: Sequence[EventBatch]) -> DataFrame:
+        if not batches:
+            return self.spark.createDataFrame([], EVENT_DDL)
+        return self.spark.read.schema(EVENT_DDL).parquet(*[batch.data for batch in batches])
+
+    def _declared(self, position: Position) -> dict[str, Any] | None:
+        """The declaration to record with the rows; None where positions of an earlier version have none."""
+        return None if position.declared is None else self.captured.declaration
 
     def _refuse_other_lsns(self, base: DataFrame, batches: Sequence[EventBatch]) -> None:
         """Raise BadInput where a new snapshot has lower LSNs than the history, and so cannot continue it."""
@@ -165,7 +202,7 @@ class Apply:
         return folder, resolution.quarantined.count()
 
     def _publish(  # noqa: PLR0917 - what one publish is made of
-        self, position: Position, batches: Sequence[EventBatch], resolution: Resolution,
+        self, position: Position, lsns: Sequence[int], resolution: Resolution,
         current: dict[str, Batch], keys: Sequence[PartitionKey], quarantine: tuple[str | None, int],
     ) -> Sequence[StagedBatch]:  # fmt: skip
         dataset, catalog = self.captured.dataset, self.catalog
@@ -173,9 +210,9 @@ class Apply:
         try:
             self._refuse_stale(build, current)
             for key in keys:
-                for batch in batches:
-                    build.reads(key, Input(f"cdc:{self.captured.source}", f"generation={batch.generation}",
-                                           str(batch.last_lsn)))  # fmt: skip
+                for read_lsn in lsns:
+                    build.reads(key, Input(f"cdc:{self.captured.source}", f"generation={position.generation}",
+                                           str(read_lsn)))  # fmt: skip
             old = self.store.read(dataset, [current[key.path] for key in keys if key.path in current])
             kept_rows = resolution.replaced(old).select(*dataset.schema.names, *dataset.partitioning.names)
             key_rows = self.spark.createDataFrame([tuple(key.values) for key in keys], ", ".join(
@@ -187,7 +224,7 @@ class Apply:
             catalog.staged(build, staged)
             self.store.verify(build, staged)
             self.step("verified")
-            self.store.commit([build], lambda: self._commit(build, position, batches[-1].last_lsn, quarantine))
+            self.store.commit([build], lambda: self._commit(build, position, lsns[-1], quarantine))
         except BaseException as error:
             with contextlib.suppress(psycopg.Error, OSError):
                 catalog.fail(build, str(error))
@@ -204,7 +241,7 @@ class Apply:
         """Make the batches current and move the position, in one transaction."""
         with self.catalog.connection.transaction():
             self.catalog.publish(build)
-            self.positions.applied(position, lsn, *quarantine)
+            self.positions.applied(position, lsn, *quarantine, self._declared(position))
             self.step("committing")
 
     def _partitioned(self, frame: DataFrame) -> DataFrame:

@@ -1,6 +1,6 @@
-"""A captured table: which source table a dataset follows, which types fit its columns, and which changes it allows.
+"""A captured table: which source table a dataset follows, and which types fit its columns.
 
-Not here: asking the source (capture/source_database.py).
+Not here: asking the source (capture/source_database.py), and changes of the table (table_changes.py).
 """
 
 from __future__ import annotations
@@ -30,9 +30,6 @@ _HOLDS = {
     "timestamp without time zone": {"TIMESTAMP", "TIMESTAMP_NTZ"},
     "timestamp with time zone": {"TIMESTAMP"},
 }
-# Changes of a column's type for which PostgreSQL keeps every value and rewrites no row.
-_WIDENS = {("character varying", "text"), ("character varying", "character varying"), ("numeric", "numeric")}
-
 # Files that were written with the first type can be read with the second.
 _READABLE = {("SMALLINT", "INT"), ("SMALLINT", "BIGINT"), ("INT", "BIGINT"), ("FLOAT", "DOUBLE")}
 
@@ -52,6 +49,11 @@ class SourceColumn:
     Attributes:
         number: its attnum, which stays the same when the column is renamed and is never used again.
         labels: the values of an enum in the order in which they were made.
+        type_oid: the OID of its type, which a relation message of the stream contains; 0 where it is not known.
+        since: a commit LSN before the one that added it, as far as the events since then are kept; None: it was there
+            when the snapshot was taken, or too long ago.
+        missing: the text that rows have in it which were there before it was added; None: NULL.
+        knows_missing: whether that text could be read.
     """
 
     name: str
@@ -59,6 +61,10 @@ class SourceColumn:
     type: str
     typmod: int = -1
     labels: tuple[str, ...] = ()
+    type_oid: int = 0
+    since: int | None = None
+    missing: str | None = None
+    knows_missing: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,17 +285,23 @@ def check(captured: CapturedTable, table: SourceTable) -> None:
             "changed. Declare what is there, or say in `renames` what they are called."
         )
     for column in captured.columns:
-        kind = sources[column.name].type
-        holds = _HOLDS.get(kind, set()) | {"STRING"}
-        if str(column.type) not in holds:
-            raise SourceRefused(
-                f"{where}: {column.name} is {kind} at the source and declared {column.type}, which does not hold every "
-                f"value of it. Nothing was changed. Declare it {' or '.join(sorted(holds))}."
-            )
+        check_type(captured, sources[column.name])
     keys = {captured.column(name) for name in table.key}
     if table.keyed and (absent := keys - captured.names):
         raise SourceRefused(
             f"{where}: its key column {', '.join(sorted(absent))} is not declared. Nothing was changed. Declare it."
+        )
+
+
+def check_type(captured: CapturedTable, source: SourceColumn) -> None:
+    """Raise SourceRefused where the dataset declares the column with a type that does not hold every value of it."""
+    (column,) = [column for column in captured.columns if column.name == captured.column(source.name)]
+    holds = _HOLDS.get(source.type, set()) | {"STRING"}
+    if str(column.type) not in holds:
+        raise SourceRefused(
+            f"{captured.dataset} from {captured.source}: {column.name} is {source.type} at the source and declared "
+            f"{column.type}, which does not hold every value of it. Nothing was changed. Declare it "
+            f"{' or '.join(sorted(holds))}."
         )
 
 
@@ -350,65 +362,4 @@ def refuse_other_declaration(captured: CapturedTable, declared_before: Mapping[s
     raise NeedsResnapshot(
         f"{captured.dataset}: its declaration has changed since its rows were loaded ({words}), which the stream does "
         f"not make up for. Nothing was changed; the dataset serves its last exact state. {advice}"
-    )
-
-
-def compare(captured: CapturedTable, before: SourceTable, now: SourceTable) -> list[str]:
-    """The changes of the table as phrases. Raises NeedsResnapshot where the stream does not contain their effect.
-
-    A new column of the source is not loaded until the dataset declares it. A dropped column keeps its values in old
-    rows and is NULL in new ones.
-    """
-    where, declared = f"{captured.dataset} from {captured.source}", captured.names
-    if before.oid != now.oid:
-        raise _stop(where, "the table was dropped and created again")
-    if before.publication != now.publication:
-        how = "was changed" if now.publication else "is gone, or has lost the table"
-        raise _stop(where, f"its publication {captured.slot} {how}, so that changes may not have been sent")
-    if set(before.key) != set(now.key) or before.keyed != now.keyed:
-        raise _stop(where, f"its key was ({', '.join(before.key)}) and is ({', '.join(now.key)})")
-    old, new = {column.number: column for column in before.columns}, {column.number: column for column in now.columns}
-    notes: list[str] = []
-    for number, column in old.items():
-        if number in new:
-            notes += _compare_column(captured, column, new[number])
-            continue
-        is_declared = captured.column(column.name) in declared
-        if is_declared and any(new_column.name == column.name for new_column in now.columns):
-            raise _stop(where, f"column {column.name} was dropped and added again; old rows have lost its values")
-        notes.append(f"column {column.name} was dropped" + ("; old rows keep its values" if is_declared else ""))
-    for number, column in new.items():
-        if number not in old:
-            if captured.column(column.name) in declared:
-                raise _stop(where, f"column {column.name}, which the dataset declares, was added; what older rows have "
-                                   "in it is not in the stream")  # fmt: skip
-            notes.append(f"column {column.name} {column.type} was added; declare it and resnapshot to load it")
-    return notes
-
-
-def _compare_column(captured: CapturedTable, before: SourceColumn, now: SourceColumn) -> list[str]:
-    where, is_declared = f"{captured.dataset} from {captured.source}", captured.column(before.name) in captured.names
-    notes = []
-    if now.name != before.name:
-        if is_declared:
-            raise _stop(where, f"column {before.name} is now called {now.name}; declare renames={{'{now.name}': "
-                               f"'{captured.column(before.name)}'}}")  # fmt: skip
-        notes.append(f"column {before.name} is now called {now.name}")
-    if (now.type, now.typmod) != (before.type, before.typmod):
-        narrower = now.typmod != -1 and (before.typmod == -1 or now.typmod < before.typmod)
-        if is_declared and ((before.type, now.type) not in _WIDENS or narrower):
-            raise _stop(where, f"column {before.name} was {before.type} and is {now.type}: PostgreSQL rewrote its rows "
-                               "without a word in the stream")  # fmt: skip
-        notes.append(f"column {before.name} was {before.type} and is {now.type}")
-    elif is_declared and now.labels[: len(before.labels)] != before.labels:
-        raise _stop(where, f"values of {now.type} were renamed, and with them those of column {before.name}, without a "
-                           "word in the stream")  # fmt: skip
-    return notes
-
-
-def _stop(where: str, change: str) -> NeedsResnapshot:
-    dataset = where.partition(" ")[0]
-    return NeedsResnapshot(
-        f"{where}: {change}. Capture stops before it; the dataset serves its last exact state. Take a new snapshot: "
-        f"varve cdc resnapshot {dataset}"
     )

@@ -14,13 +14,16 @@ import psycopg
 from varve.catalog.catalog import Catalog
 from varve.catalog.leases import MARK_SESSION
 from varve.cdc import retention
+from varve.cdc.added_columns import forgotten
 from varve.cdc.apply import Applied, Apply
+from varve.cdc.backfill import additions_of
 from varve.cdc.capture.bootstrap import Bootstrap
 from varve.cdc.capture.capture import Capture
 from varve.cdc.capture.change_files import FileCapture
 from varve.cdc.capture.event_log import EventLog
 from varve.cdc.capture.positions import Positions
 from varve.cdc.capture.source_database import SourceDatabase
+from varve.cdc.captured_table import NeedsResnapshot
 from varve.model.errors import ServiceUnavailable, VarveError
 from varve.services.addresses import libpq_url
 from varve.services.postgres import connect
@@ -110,25 +113,61 @@ class OpenCapture:
 
     def capture(self) -> int:
         """Capture what the source has now, not what is added meanwhile; returns the number of events."""
+        events, stop = self.capture_to_stop()
+        if stop is not None:
+            raise stop
+        return events
+
+    def capture_to_stop(self) -> tuple[int, NeedsResnapshot | None]:
+        """As `capture`; where capture stops, the error is returned, so that what came before can be applied first."""
         # A batch comes first, because an error of capture says more than an error of asking for the end of the log.
         events, end = 0, None
-        while (batch := self.capturing.capture()) is not None:
-            events += batch.counts.events
-            end = self.capturing.end() if end is None else end
-            if end is not None and batch.last_lsn >= end:
-                break
-        return events
+        try:
+            while (batch := self.capturing.capture()) is not None:
+                events += batch.counts.events
+                end = self.capturing.end() if end is None else end
+                if end is not None and batch.last_lsn >= end:
+                    break
+        except NeedsResnapshot as error:
+            if self.position.state != "stopped":
+                raise
+            return events, error
+        return events, None
+
+    def waiting(self) -> list[EventBatch]:
+        """The batches that are captured and not applied."""
+        position = self.position
+        return self.capturing.log.batches(position.generation, after=position.applied_lsn)
+
+    def added_columns(self) -> tuple[str, ...]:
+        """The columns that the dataset declares since its rows were loaded, and that the next apply loads."""
+        return tuple(addition.name for addition in additions_of(self.captured, self.position))
+
+    def apply_before_stop(
+        self, stop: NeedsResnapshot | None, open_store: OpenStore, spark: Callable[[], SparkSession], run_id: str
+    ) -> Applied | None:
+        """As `apply`; where it cannot be done after capture has stopped, the error is why capture has stopped."""
+        try:
+            return self.apply(open_store, spark, run_id)
+        except VarveError as error:
+            if stop is None:
+                raise
+            raise stop from error
 
     def apply(self, open_store: OpenStore, spark: Callable[[], SparkSession], run_id: str) -> Applied | None:
         """Apply what was captured; see `Apply.apply`. Opens the store, and Spark, only where there is something."""
-        position = self.position
-        if not self.capturing.log.batches(position.generation, after=position.applied_lsn):
+        if not self.waiting() and not self.added_columns():
             return None
         store = open_store(self.captured.dataset.store, self.settings, self.catalog, spark)
         log, positions = self.capturing.log, self.capturing.positions
         apply = Apply(self.captured, positions, log, self.catalog, store, spark(), lambda _: None, run_id)
         applied_batches = apply.apply()
-        retention.sweep(self.capturing.log, self.position, self.settings.changes_days * 86_400)
+        position, keep_seconds = self.position, self.settings.changes_days * 86_400
+        declared = (position.declared or {}).get("columns", ())
+        table = forgotten(self.captured, position.table, declared, retention.removable(log, position, keep_seconds))
+        if table != position.table:
+            positions.describe(position.dataset, table)
+        retention.sweep(log, position, keep_seconds)
         return applied_batches
 
 

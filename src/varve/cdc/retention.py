@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 # A folder without a manifest was left by a crash, or is being written right now.
 _ABANDONED_SECONDS = 86_400.0
+_MARGIN_SECONDS = 600.0
 _FOLDER = re.compile(r"(generation|events|quarantine)=([0-9]+)")
 
 
@@ -36,6 +37,15 @@ def sweep(log: EventLog, position: Position, keep_seconds: float) -> int:
             files.rm(folder, recursive=True)
             removed += 1
     return removed + _batches(log, position, keep_seconds) + _leftovers(log, position)
+
+
+def removable(log: EventLog, position: Position, keep_seconds: float) -> int:
+    """The last LSN of the batches of events that the next `sweep` may remove; -1: it removes none."""
+    # A batch may become old enough just before the sweep.
+    return max((
+        batch.last_lsn for batch in log.batches(position.generation)
+        if batch.last_lsn <= position.applied_lsn and batch.age() > keep_seconds - _MARGIN_SECONDS
+    ), default=-1)  # fmt: skip
 
 
 def _old_generation(log: EventLog, position: Position, keep_seconds: float) -> bool:

@@ -21,7 +21,7 @@ from varve.model.errors import VarveError, counted
 from varve.stores.open import open_store
 
 if TYPE_CHECKING:
-    from varve.cdc.captured_table import CapturedTable
+    from varve.cdc.captured_table import CapturedTable, NeedsResnapshot
     from varve.cdc.captures import OpenCapture
     from varve.cdc.verify.verification import Verification
 
@@ -86,7 +86,12 @@ def bootstrap(console: Console, name: str, *, resnapshot: bool, as_json: bool) -
 def capture(console: Console, name: str, *, as_json: bool) -> None:
     """Capture what the source has committed until now, and apply it."""
     with opened(find(name), chosen_settings()) as open_capture:
-        events = open_capture.capture()
+        events, stop = open_capture.capture_to_stop()
+        if stop is not None:
+            # With the error, the JSON on stdout would look like a success.
+            if open_capture.waiting():
+                _apply(Console(stderr=True), open_capture, {}, as_json=False, stop=stop)
+            raise stop
         if not as_json:
             console.print(f"{name}: {counted(events, 'event')} captured.", highlight=False)
         _apply(console, open_capture, {"captured": events}, as_json=as_json)
@@ -181,10 +186,17 @@ def quarantine(console: Console, name: str, *, as_json: bool) -> None:
     console.print(f"{name}: {counted(len(rows), 'event')} in quarantine; the next apply tries again.", highlight=False)
 
 
-def _apply(console: Console, open_capture: OpenCapture, captured_counts: dict[str, Any], *, as_json: bool) -> None:
+def _apply(
+    console: Console,
+    open_capture: OpenCapture,
+    captured_counts: dict[str, Any],
+    *,
+    as_json: bool,
+    stop: NeedsResnapshot | None = None,
+) -> None:
     from varve.services.spark import open_session
 
-    applied = open_capture.apply(open_store, lambda: open_session(chosen_settings()), "varve cdc")
+    applied = open_capture.apply_before_stop(stop, open_store, lambda: open_session(chosen_settings()), "varve cdc")
     name = open_capture.captured.dataset.name
     if as_json:
         counts = {"applied": 0, "quarantined": open_capture.position.quarantined} if applied is None else {

@@ -5,6 +5,9 @@ forgotten the confirmation (it stores slot positions only at checkpoints), the s
 skipped. Only an LSN up to which everything was read is confirmed. Where the limit ends a read of the slot before it
 found a change of this table, another read follows.
 
+Where the table was altered so that the stream does not say which rows it has, the transactions before that are captured
+as any others, and then the capture stops.
+
 The steps (`step`) are those of the machine in docs/decisions/0018-models.md, of which every state was explored.
 
 Not here: one read of the slot (slot_reader.py), the first snapshot of a table (bootstrap.py), and applying the events
@@ -18,11 +21,13 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from varve.cdc.added_columns import check_added, newly_declared, since_then
 from varve.cdc.capture import source_database
 from varve.cdc.capture.decoding import Undecodable, decoding
 from varve.cdc.capture.slot_reader import SlotReader
-from varve.cdc.captured_table import NeedsResnapshot, compare, refuse_other_declaration
+from varve.cdc.captured_table import NeedsResnapshot
 from varve.cdc.event import format_lsn, parse_lsn
+from varve.cdc.table_changes import Fit, changes, stopped, stopping
 from varve.model.errors import ServiceUnavailable
 
 if TYPE_CHECKING:
@@ -33,6 +38,7 @@ if TYPE_CHECKING:
     from varve.cdc.capture.batch_writer import EventBatch
     from varve.cdc.capture.event_log import EventLog
     from varve.cdc.capture.positions import Position, Positions
+    from varve.cdc.capture.slot_reader import SlotLook
     from varve.cdc.capture.source_database import SourceDatabase
     from varve.cdc.captured_table import CapturedTable, SourceTable
 
@@ -79,7 +85,7 @@ class Capture:
         if position.state != "running":
             unfinished = f"{position.dataset}: its snapshot was not finished: varve cdc resnapshot {position.dataset}"
             raise NeedsResnapshot(position.reason or unfinished)
-        refuse_other_declaration(self.captured, position.declared)
+        newly_declared(self.captured, position.table, position.declared)
         try:
             return self._capture_with_retries(position, until)
         except NeedsResnapshot as error:
@@ -144,19 +150,30 @@ class Capture:
         The end stays the same however many reads it takes, so that an application that keeps writing cannot make this
         run for ever.
         """
-        table, notes = moment.table, compare(self.captured, position.table, moment.table)
-        # After a crash a batch may be durable whose table is not recorded in the position yet.
-        rewritten = table.filenode not in {position.table.filenode, self.log.filenode(position.generation)}
+        added = newly_declared(self.captured, position.table, position.declared)
+        moment = replace(moment, table=since_then(moment.table, position.table, position.confirmed_lsn))
+        found = changes(self.captured, position.table, moment.table, added)
+        stop, visible = stopping(found)
+        if stop and not visible:
+            raise stopped(self.captured, stop, visible=False)
+        if not stop:
+            check_added(self.captured, moment.table, added)
+        fit = Fit(self.captured, position.table, moment.table, stop)
         while True:
-            cut, batch = self._look(connection, position, moment, notes, rewritten=rewritten)
-            if batch is not None or not cut:
+            look, batch = self._look(connection, position, moment, fit, [change.phrase for change in found])
+            if look.misfit or (stop and not look.cut):
+                raise stopped(self.captured, look.misfit or stop, visible=True)
+            if batch is not None or not look.cut:
                 return batch
             position = self.positions.of(position.dataset)
 
     def _look(
-        self, connection: psycopg.Connection, position: Position, moment: Moment, notes: list[str], *, rewritten: bool
-    ) -> tuple[bool, EventBatch | None]:
-        """Read the slot once: whether the limit ended the read, and the batch, if there were changes."""
+        self, connection: psycopg.Connection, position: Position, moment: Moment, fit: Fit, notes: list[str]
+    ) -> tuple[SlotLook, EventBatch | None]:
+        """Read the slot once; the batch, if there were changes, is durable and confirmed."""
+        # After a crash a batch may be durable whose table is not recorded in the position yet.
+        known = {fit.before.filenode, self.log.filenode(position.generation)}
+        rewritten = moment.table.filenode not in known
         with source_database.asked(self.captured):
             slot = self._checked_slot(connection, position)
         done = self.log.captured(position.generation) or 0
@@ -166,9 +183,9 @@ class Capture:
         writer = self.log.writer(position.generation, "stream", self.captured.source_columns)
         try:
             with source_database.asked(self.captured), decoding():
-                look = reader.look(writer, position.table, done, moment.upto)
+                look = reader.look(writer, fit, done, moment.upto)
             if rewritten:
-                self._refuse_rewritten(moment.table, look.truncated_by)
+                self._refuse_rewritten(moment.table, look, fit.stop)
         except BaseException:
             writer.abandon()
             raise
@@ -179,7 +196,9 @@ class Capture:
         else:
             writer.abandon()
         self.step("durable")
-        self.positions.captured(position.dataset, replace(moment.table, version=look.version))
+        # Where the capture is about to stop, the rows are still those of the table as it was.
+        table = fit.continued() if fit.stop or look.misfit else moment.table
+        self.positions.captured(position.dataset, replace(table, version=look.version))
         # Without a batch, everything that was read completely is durable or of other tables.
         target = look.last if batch else look.whole_until
         self.positions.confirm(position.dataset, target)
@@ -188,12 +207,16 @@ class Capture:
             with source_database.asked(self.captured), decoding():
                 connection.execute(_ADVANCE, (self.captured.slot, format_lsn(target)))
         self.step("confirmed")
-        return look.cut, batch
+        return look, batch
 
-    def _refuse_rewritten(self, table: SourceTable, truncated_by: frozenset[int]) -> None:
-        """Raise NeedsResnapshot unless a TRUNCATE in the stream was the last rewrite."""
+    def _refuse_rewritten(self, table: SourceTable, look: SlotLook, stop: str) -> None:
+        """Raise NeedsResnapshot unless a TRUNCATE that was read was the last rewrite."""
+        truncated_by = look.truncated_by
         if table.changed_by in truncated_by:
             return
+        if stop or look.misfit:
+            # Where in the stream rows were written anew, and so whether they fit what came before, nothing says.
+            raise stopped(self.captured, look.misfit or stop, visible=False)
         change = (
             "was truncated and then altered, or truncated within a savepoint: whether its rows were written anew since "
             "(ALTER TABLE, VACUUM FULL or CLUSTER), the stream does not say"

@@ -48,13 +48,15 @@ _BEGIN = """
     where dataset = %s
 """
 _CAPTURED = "update varve.cdc_position set source_table = %s, captured_at = clock_timestamp() where dataset = %s"
+_DESCRIBE = "update varve.cdc_position set source_table = %s where dataset = %s"
 _CONFIRM = "update varve.cdc_position set told_lsn = greatest(told_lsn, %s) where dataset = %s"
 _STOP = "update varve.cdc_position set state = 'stopped', reason = %s where dataset = %s and state = 'running'"
 _END = "update varve.cdc_position set state = 'stopped', reason = %s where dataset = %s"
 _FORGET = "delete from varve.cdc_position where dataset = %s"
 _APPLIED = """
     update varve.cdc_position
-    set applied_lsn = %s, quarantine = %s, quarantined = %s, applied_at = clock_timestamp()
+    set applied_lsn = %s, quarantine = %s, quarantined = %s, declared = coalesce(%s, declared),
+        applied_at = clock_timestamp()
     where dataset = %s and generation = %s and applied_lsn = %s
 """
 
@@ -157,6 +159,10 @@ class Positions:
         """Record the present description of the source table."""
         self.connection.execute(_CAPTURED, (Jsonb(asdict(table)), dataset))
 
+    def describe(self, dataset: str, table: SourceTable) -> None:
+        """Record another description of the source table, without having captured anything."""
+        self.connection.execute(_DESCRIBE, (Jsonb(asdict(table)), dataset))
+
     def confirm(self, dataset: str, lsn: int) -> None:
         """Record the LSN before it is confirmed to the slot; everything before it must be durable already."""
         self.connection.execute(_CONFIRM, (lsn, dataset))
@@ -173,9 +179,15 @@ class Positions:
         """Delete the position: the capture was ended, and nothing of it is left at the source or here."""
         self.connection.execute(_FORGET, (dataset,))
 
-    def applied(self, before: Position, lsn: int, quarantine: str | None, quarantined: int) -> None:
-        """Move the position, in the caller's transaction. Raises VarveError where another process has moved it."""
-        values = (lsn, quarantine, quarantined, before.dataset, before.generation, before.applied_lsn)
+    def applied(
+        self, before: Position, lsn: int, quarantine: str | None, quarantined: int, declared: Any = None
+    ) -> None:
+        """Move the position, in the caller's transaction; `declared`: what the rows are declared as from now on.
+
+        Raises VarveError where another process has moved it.
+        """
+        declaration = None if declared is None else Jsonb(declared)
+        values = (lsn, quarantine, quarantined, declaration, before.dataset, before.generation, before.applied_lsn)
         if self.connection.execute(_APPLIED, values).rowcount != 1:
             raise VarveError(
                 f"{before.dataset}: another process has applied its changes. Nothing was published by this one."

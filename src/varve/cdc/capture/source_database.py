@@ -62,7 +62,11 @@ _WITH_GENERATED = " with (publish_generated_columns = stored)"
 _FILENODE_NOW = "select pg_relation_filenode(%s::oid)::bigint"
 _COLUMNS = """
     select attname::text, attnum::int, format_type(atttypid, null), atttypmod,
-           array(select enumlabel::text from pg_enum where enumtypid = atttypid order by oid), attgenerated::text
+           array(select enumlabel::text from pg_enum where enumtypid = atttypid order by oid), atttypid::bigint,
+           attgenerated::text,
+           -- What rows that are older than the column have in it, as an array of one. The type of its elements is not
+           -- known here; a text of some types (box) is not one element for an array of texts.
+           case when atthasmissing then attmissingval::text::text[] end
     from pg_attribute
     where attrelid = %s and attnum > 0 and not attisdropped order by attnum
 """
@@ -216,9 +220,15 @@ def describe(connection: psycopg.Connection, name: str) -> SourceTable | None:
         )
     columns, unsent = [], []
     published = {"", "s"} if connection.info.server_version >= GENERATED_PUBLISHED_SINCE else {""}
-    for column, number, type_, typmod, labels, generated in connection.execute(_COLUMNS, (oid,)):
+    for column, number, type_, typmod, labels, type_oid, generated, missing in connection.execute(_COLUMNS, (oid,)):
         if generated in published:
-            columns.append(SourceColumn(column, number, type_, typmod, tuple(labels)))
+            value = missing[0] if missing else None
+            is_known = missing is None or len(missing) == 1
+            columns.append(
+                SourceColumn(
+                    column, number, type_, typmod, tuple(labels), type_oid, None, value, knows_missing=is_known
+                )
+            )
         else:
             unsent.append(column)
     key = connection.execute(_KEY, (oid, identity == "i")).fetchone()

@@ -6,6 +6,7 @@ read the catalog.
 Not here: capturing and applying (varve/cdc), and which tables are captured (the project's assets).
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import dagster as dg
@@ -16,7 +17,8 @@ from varve.cdc.event import format_lsn
 from varve.cdc.verify.verification import verify
 from varve.dagster.assets.datasets import DatasetAsset, io_manager_key, table_schema
 from varve.dagster.partitions.definitions import dataset_partitions_def
-from varve.model.errors import AlreadyBuilding, VarveError
+from varve.model.errors import AlreadyBuilding, VarveError, cut
+from varve.planning.reasons import LONGEST
 from varve.planning.requested import REASON_TAG
 from varve.project import Project
 from varve.stores.open import open_store
@@ -70,30 +72,34 @@ def capture_job(captured: CapturedTable, project: Project) -> dg.JobDefinition:
     key = dg.AssetKey([dataset.db, dataset.table])
 
     @dg.op(name=name, required_resource_keys={"spark"}, description=f"Changes of {captured.source} into {dataset}.")
-    def capture_and_apply(context: dg.OpExecutionContext) -> None:
+    def capture_and_apply(context: dg.OpExecutionContext) -> Iterator[dg.AssetMaterialization | dg.Output[None]]:
         try:
             with opened(captured, project.settings, run_id=context.run_id) as capture:
-                events = capture.capture()
-                applied = capture.apply(open_store, lambda: context.resources.spark.spark_session, context.run_id)
+                events, stop = capture.capture_to_stop()
+                applied = capture.apply_before_stop(
+                    stop, open_store, lambda: context.resources.spark.spark_session, context.run_id
+                )
                 lag = lag_of(capture)
         except VarveError as error:
             raise dg.Failure(description=str(error), allow_retries=False) from None
         context.log.info("%d events captured, %d applied", events, applied.events if applied else 0)
         for batch in applied.published if applied else ():
             partition = dataset.partitioning.to_dagster(batch.partition)
-            context.log_event(
-                dg.AssetMaterialization(
-                    key,
-                    partition=partition,
-                    metadata={
-                        "dagster/partition_row_count": batch.rows,
-                        "dagster/uri": batch.location,
-                        "varve/bytes": batch.size,
-                        "varve/quarantined": applied.quarantined if applied else 0,
-                        **lag,
-                    },
-                )
+            # Logged on the context instead, they would be lost with the failure below.
+            yield dg.AssetMaterialization(
+                key,
+                partition=partition,
+                metadata={
+                    "dagster/partition_row_count": batch.rows,
+                    "dagster/uri": batch.location,
+                    "varve/bytes": batch.size,
+                    "varve/quarantined": applied.quarantined if applied else 0,
+                    **lag,
+                },
             )
+        if stop is not None:
+            raise dg.Failure(description=str(stop), allow_retries=False)
+        yield dg.Output(None)
 
     @dg.job(name=f"{name}_job", executor_def=dg.in_process_executor, description=f"Brings {dataset} up to its source.")
     def job() -> None:
@@ -115,18 +121,25 @@ def capture_sensor(captured: CapturedTable, project: Project, job: dg.JobDefinit
     def evaluate() -> dg.SensorResult | dg.SkipReason:
         try:
             with opened(captured, project.settings) as capture:
-                events = capture.capture()
-                position = capture.position
-                pending = capture.capturing.log.batches(position.generation, after=position.applied_lsn)
+                events, stop = capture.capture_to_stop()
+                position, pending = capture.position, capture.waiting()
+                added = capture.added_columns() if stop is None else ()
         except AlreadyBuilding as error:
             return dg.SkipReason(str(error))
         except VarveError as error:
             return dg.SkipReason(f"Nothing was captured: {error}")
-        if not pending:
+        if not pending and stop is not None:
+            return dg.SkipReason(f"Nothing was captured: {stop}")
+        if not pending and not added:
             return dg.SkipReason("The dataset holds what the source had committed.")
         reason = f"{events} events captured, {sum(batch.counts.events for batch in pending)} to apply"
-        run_key = f"{position.generation}-{pending[-1].last_lsn}"
-        return dg.SensorResult(run_requests=[dg.RunRequest(run_key, tags={REASON_TAG: reason})])
+        if stop is not None:
+            reason += f"; then capture stopped: {stop}"
+        if added:
+            reason += f"; {', '.join(added)} to load"
+        last_lsn = pending[-1].last_lsn if pending else position.applied_lsn
+        run_key = "-".join((str(position.generation), str(last_lsn), *added))
+        return dg.SensorResult(run_requests=[dg.RunRequest(run_key, tags={REASON_TAG: cut(reason, LONGEST)})])
 
     return evaluate
 

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
+import zipfile
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyspark
 import pytest
 
 import varve
 from tests.documents.pages import blocks
 from varve.model.errors import VarveError, VerifyFailed
 from varve.sql.spark.analysis import analysis_problems
+from varve.sql.sql_project import load_usable
 from varve.testing import check, run_sql
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
@@ -184,3 +188,65 @@ def test_a_value_of_another_type_is_null_as_the_documents_say(folder: Path, spar
     file.write_text(text)
     rows = run_sql(folder, "shop.sales", partition=DAY1, inputs={"shop.tills": SOLD}, spark=spark)
     assert [row["price"] for row in rows] == [None, None]
+
+
+JAVA = """
+package shop;
+
+public class Net implements org.apache.spark.sql.api.java.UDF1<Double, Double> {
+    public Double call(Double price) { return price == null ? null : price / RATE; }
+}
+"""
+IN_JAR = """
+import varve
+
+
+@varve.function(returns="DOUBLE", jar="lib/prices.jar", java_class="shop.Net")
+def net(price): ...
+
+
+@varve.function(returns="BOOLEAN")
+def is_whole(price: float) -> bool:
+    return True
+
+
+@varve.function(returns="STRING")
+def name_of_day(day) -> str:
+    return day.strftime("%A")
+"""
+
+
+def write_jar(folder: Path, rate: str) -> None:
+    """lib/prices.jar, with a class that divides by the rate."""
+    build, lib = folder / "build", folder / "lib"
+    build.mkdir(exist_ok=True)
+    lib.mkdir(exist_ok=True)
+    (build / "Net.java").write_text(JAVA.replace("RATE", rate))
+    jars = Path(pyspark.__file__).parent / "jars"
+    subprocess.run(["javac", "-cp", f"{jars}/*", "-d", build, build / "Net.java"], check=True, capture_output=True)
+    with zipfile.ZipFile(lib / "prices.jar", "w") as jar:
+        jar.write(build / "shop" / "Net.class", "shop/Net.class")
+
+
+def test_a_function_of_a_jar_is_called_and_its_content_counts_as_code(folder: Path, spark: SparkSession) -> None:
+    (folder / "assets" / "prices.py").write_text(IN_JAR)
+    broken = "\n".join(map(str, check(varve.Project.find(folder), spark=spark)))
+    assert "net cannot be used, assets/prices.py:6: its jar lib/prices.jar cannot be read (No such file" in broken
+    write_jar(folder, "1.25")
+    assert check(varve.Project.find(folder), spark=spark) == []
+    versions = [load_usable(folder / "assets", dict)["shop.sales"].code_version]
+    inputs = {"shop.tills": SOLD}
+    both = run_sql(folder, "shop.sales", partition=[DAY1, DAY2], inputs=inputs, spark=spark)
+    assert [(row["product"], row["price"]) for row in both] == [("tea", 2.0), ("cake", 4.0)]
+    write_jar(folder, "2.5")
+    forget()
+    versions.append(load_usable(folder / "assets", dict)["shop.sales"].code_version)
+    assert versions[0] != versions[1]
+    with pytest.raises(
+        VarveError, match=r"sales\.sql:\d+:\d+\) calls net .* has loaded shop\.Net from another version of"
+    ):
+        run_sql(folder, "shop.sales", partition=DAY1, inputs=inputs, spark=spark)
+    (folder / "assets" / "prices.py").write_text(IN_JAR.replace("shop.Net", "shop.Gross"))
+    forget()
+    with pytest.raises(VarveError, match=r"Spark does not take the class shop\.Gross of lib/prices\.jar"):
+        run_sql(folder, "shop.sales", partition=DAY1, inputs=inputs, spark=spark)

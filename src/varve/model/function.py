@@ -9,20 +9,28 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from varve.model.errors import VarveError
 from varve.model.schema import ColumnType
 
+NEEDS_BOTH = "a function of Java has both a jar and a java_class"
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
-def function(*, returns: str) -> Callable[[_Function], _Function]:
+def function(*, returns: str, jar: str = "", java_class: str = "") -> Callable[[_Function], _Function]:
     """Let the SQL queries of the project call a Python function by its name; the function itself is not changed.
+
+    With a jar, queries call a function of Java instead, and the Python function only names its arguments.
 
     Args:
         returns: the Spark SQL type of what it returns, as a literal: "DOUBLE". The type may be read without importing.
+        jar: the file that has the class, relative to the project's folder, as a literal.
+        java_class: the full name of a class that implements one of Spark's interfaces `UDF0` to `UDF22`, as a literal.
 
-    Raises VarveError where that is no type.
+    Raises VarveError where `returns` is no type, and where a jar is given without a class or the other way round.
     """
     ColumnType(returns)
+    if bool(jar) != bool(java_class):
+        raise VarveError(NEEDS_BOTH)
     return lambda declared: declared
 
 
@@ -36,8 +44,11 @@ class SqlFunction:
         returns: the type of its result in its canonical spelling.
         least: the smallest number of arguments that it takes.
         most: the largest; None: any number.
-        code: its text with whatever it needs of the project, without comments and layout.
+        code: its text with whatever it needs of the project, without comments and layout; of one in a jar, its class
+            and a hash of the jar.
         fault: why it cannot be used; "" where it can.
+        jar: the file that has it, relative to the project's folder; "" for a function of Python.
+        java_class: the full name of its class in the jar.
     """
 
     name: str
@@ -48,6 +59,8 @@ class SqlFunction:
     most: int | None = None
     code: str = ""
     fault: str = ""
+    jar: str = ""
+    java_class: str = ""
 
     @property
     def arguments(self) -> str:

@@ -6,11 +6,12 @@ Not here: which of them a query calls (names/own_functions.py), and what is wron
 from __future__ import annotations
 
 import ast
+import hashlib
 import re
 from typing import TYPE_CHECKING
 
 from varve.model.errors import VarveError
-from varve.model.function import SqlFunction
+from varve.model.function import NEEDS_BOTH, SqlFunction
 from varve.model.schema import ColumnType
 from varve.sql.code.python_text import function_code
 
@@ -84,10 +85,28 @@ def _declared(
             fault = str(error).rstrip(".")
     places = [*statement.args.posonlyargs, *statement.args.args]
     most = None if statement.args.vararg is not None else len(places)
-    code = ""
-    if not fault:
+    code, in_jar = "", {keyword.arg: keyword.value for keyword in keywords if keyword.arg in {"jar", "java_class"}}
+    literals = {arg: value.value for arg, value in in_jar.items() if isinstance(value, ast.Constant)}
+    jar, java_class = (str(literals.get(arg) or "") for arg in ("jar", "java_class"))
+    if not fault and in_jar:
+        code, fault = _code_in_jar(root, jar, java_class, are_literals=len(literals) == len(in_jar))
+    elif not fault:
         try:
             code = function_code(file, name, root)
         except (SyntaxError, ValueError) as error:
             fault = f"what it needs of the project is no Python: {error}"
-    return SqlFunction(name, module, place, kind, len(places) - len(statement.args.defaults), most, code, fault)
+    least = len(places) - len(statement.args.defaults)
+    return SqlFunction(name, module, place, kind, least, most, code, fault, jar, java_class)
+
+
+def _code_in_jar(root: Path, jar: str, java_class: str, *, are_literals: bool) -> tuple[str, str]:
+    """Return what stands for the code of a function of Java, and why it cannot be used ("" where it can)."""
+    if not are_literals:
+        return "", 'its jar and its class are not written as literals; write jar="lib/prices.jar"'
+    if not jar or not java_class:
+        return "", f"{NEEDS_BOTH}, and one of them is missing"
+    try:
+        content = (root / jar).read_bytes()
+    except OSError as error:
+        return "", f"its jar {jar} cannot be read ({error.strerror}); it is looked for in {root}"
+    return f"{java_class} of {hashlib.sha256(content).hexdigest()}", ""

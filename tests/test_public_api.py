@@ -75,7 +75,7 @@ API = {
     "asset": "dataset, *, reads=, code_version=, about=",
     "captured_asset": "captured",
     "definitions": "project, *, resources=, sensors_on=, in_process=",
-    "function": "*, returns",
+    "function": "*, returns, jar=, java_class=",
     "leading": "windows, unit=",
     "open": "project=, *, deployment=, env=",
     "partition_schedule": "dataset, cron, *, project=, timezone=, name=",

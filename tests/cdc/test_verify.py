@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
+from psycopg.types.json import Jsonb
 
 from tests.cdc.lab import DEFAULT, FULL, HISTORY, UNKEYED, Application, Lab
 from tests.cdc.waits import until
 from varve.cdc.capture import source_database
-from varve.cdc.capture.capture import Moment
+from varve.cdc.capture.capture import Capture, Moment
 from varve.cdc.capture.source_database import SourceDatabase
 from varve.cdc.captured_table import CapturedTable, ChangeFiles, ChangeFormat
 from varve.cdc.captures import opened
@@ -213,7 +214,16 @@ def test_a_row_in_a_wrong_partition_is_found(make_lab: Callable[..., Lab]) -> No
     # Both partitions have the rows that they should not have: as sets, source and lake are equal.
     moved = dataclasses.replace(lab.captured, partition_by={"part": "cast(pmod(id + 1, 4) as string)"})
     with open_lab(lab) as capture:
-        result = verify(dataclasses.replace(capture, captured=moved), open_store, lab.spark, "test")
+        # As if the rows had been loaded with this declaration: another one than that of the rows is refused.
+        capture.catalog.connection.execute(
+            "update varve.cdc_position set declared = %s where dataset = %s",
+            (Jsonb(moved.declaration), lab.captured.dataset.name),
+        )
+        assert isinstance(capture.capturing, Capture)
+        capturing = dataclasses.replace(capture.capturing, captured=moved)
+        result = verify(
+            dataclasses.replace(capture, captured=moved, capturing=capturing), open_store, lab.spark, "test"
+        )
     assert (result.rows, result.slices_differing, result.misplaced) == ((), 0, 400)
     assert not result.equal
 

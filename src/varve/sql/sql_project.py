@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from varve.model.dataset import Dataset
+    from varve.planning.mapping.dimension_mapping import DimensionMapping
     from varve.sql.answers import Question
     from varve.sql.partitions.dependencies import Inference
     from varve.sql.pushdown.scans import Dependencies
@@ -90,6 +91,7 @@ def usable(
     used_cache = Cache() if cache is None else cache
     stored_answers = answers or Answers()
     questions: list[tuple[Question, Problem]] = []
+    known_ways: dict[str, tuple[DimensionMapping, ...]] = {}
     problems: list[Problem] = []
     drafts, unread = _parsed_files(sources, used_cache, problems)
     used_cache.keep_only(draft.source.path for draft in drafts.values())
@@ -115,7 +117,7 @@ def usable(
             used_cache.hits += 1
         else:
             used_cache.misses += 1
-            compiled_dataset = _compile(draft, datasets, upstreams, problems, stored_answers, questions)
+            compiled_dataset = _compile(draft, datasets, upstreams, problems, stored_answers, questions, known_ways)
         if compiled_dataset is None:
             continue
         used_cache.keep(draft.source, key, compiled_dataset)
@@ -153,7 +155,7 @@ class _Draft:
         """The name of the dataset that it declares."""
         return self.compiled.dataset.name if self.compiled else self.sql.name
 
-    @property
+    @cached_property
     def reads(self) -> tuple[str, ...]:
         """The names of the datasets that it reads."""
         return self.compiled.reads if self.compiled else reads_of(self.sql.queries)
@@ -177,13 +179,14 @@ def _compile(  # noqa: PLR0917
     problems: list[Problem],
     answers: Answers,
     questions: list[tuple[Question, Problem]],
+    known_ways: dict[str, tuple[DimensionMapping, ...]],
 ) -> CompiledDataset | None:
     """Compile a file; return None, and add to `problems`, where something is wrong with it.
 
     Where its columns are certain all the same, its dataset is added to `datasets`, so that its readers are checked.
     """
     sql, before = draft.sql, len(problems)
-    own_problems = list(query_problems(sql, {dataset.name: _column_names(dataset) for dataset in datasets.values()}))
+    own_problems = list(query_problems(sql, {name: _column_names(upstream) for name, upstream in upstreams.items()}))
     own_problems += function_problems(sql)
     problems += own_problems
     try:
@@ -223,7 +226,7 @@ def _compile(  # noqa: PLR0917
         datasets |= _with_rejected(dataset)
     if queries is None or len(problems) > before:
         return None
-    return compile_dataset(sql, scopes, dataset, queries, dependencies, upstreams)
+    return compile_dataset(sql, scopes, dataset, queries, dependencies, upstreams, known_ways)
 
 
 def _with_rejected(dataset: Dataset) -> dict[str, Dataset]:

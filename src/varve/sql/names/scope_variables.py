@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from varve.model.errors import nearest
+from varve.sql.names.trees import copied
 from varve.sql.names.visible import owner_of
 from varve.sql.syntax.body import span_of
 from varve.sql.syntax.errors import Problem
@@ -39,7 +40,7 @@ def free_names(expression: exp.Expr) -> list[tuple[str, Span | None]]:
 
 def substitute(expression: exp.Expr, values: Mapping[str, exp.Expr]) -> exp.Expr:
     """Return a copy of the expression with some of its variables replaced by expressions."""
-    return replace_variables(expression, set(values), lambda name: exp.paren(values[name].copy()))
+    return replace_variables(expression, set(values), lambda name: exp.Paren(this=copied(values[name])))
 
 
 def replace_variables(tree: exp.Expr, variables: Collection[str], value: Callable[[str], exp.Expr]) -> exp.Expr:
@@ -55,7 +56,7 @@ def replace_variables(tree: exp.Expr, variables: Collection[str], value: Callabl
             return exp.alias_(replacement, name, quoted=True)
         return replacement
 
-    return tree.copy().transform(replaced, copy=False)
+    return copied(tree).transform(replaced, copy=False)
 
 
 def variable_of(node: exp.Expr, variables: Collection[str]) -> str | None:

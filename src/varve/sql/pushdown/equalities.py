@@ -8,8 +8,9 @@ from __future__ import annotations
 from sqlglot import exp
 
 from varve.sql.names.scope_variables import SCOPE
+from varve.sql.names.trees import copied, replaced
 from varve.sql.pushdown.grouping import is_aggregate
-from varve.sql.pushdown.predicates import columns_of, replaced
+from varve.sql.pushdown.predicates import columns_of
 from varve.sql.pushdown.relation_tree import nested_queries
 from varve.sql.syntax.type_names import UNKNOWN, simple_name
 
@@ -33,7 +34,7 @@ def with_implied_conditions(conditions: list[exp.Expr]) -> list[exp.Expr]:
 
 def _at(condition: exp.Expr, replacement: exp.Column) -> exp.Expr:
     """Return the condition, which concerns one column, as a condition on another column."""
-    return replaced(condition, lambda column: (column if column.table == SCOPE else replacement).copy())
+    return replaced(condition, lambda column: copied(column if column.table == SCOPE else replacement))
 
 
 def _equal_columns(condition: exp.Expr) -> tuple[exp.Column, exp.Column] | None:

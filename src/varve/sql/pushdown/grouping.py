@@ -30,7 +30,7 @@ def is_aggregate(node: exp.Expr) -> bool:
 
 def is_determined_by(node: exp.Expr, keys: Collection[str]) -> bool:
     """Whether an expression is determined by expressions that are among the keys (SQL texts)."""
-    if node.sql("spark") in keys:
+    if keys and node.sql("spark") in keys:
         return True
     if isinstance(node, exp.Column):
         return node.table == SCOPE

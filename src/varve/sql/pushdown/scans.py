@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from varve.sql.names.scope_variables import SCOPE
+from varve.sql.names.trees import copied, replaced
 from varve.sql.pushdown.constants import constant_conditions
 from varve.sql.pushdown.equalities import with_implied_conditions
 from varve.sql.pushdown.grouping import is_aggregate, is_determined_by
 from varve.sql.pushdown.outer_joins import null_rejected
-from varve.sql.pushdown.predicates import OUT, columns_of, conjuncts, replaced, weakened
+from varve.sql.pushdown.predicates import OUT, columns_of, conjuncts, weakened
 from varve.sql.pushdown.relation_tree import RelationTreeBuilder, nested_queries
 from varve.sql.pushdown.relations import (
     JoinedRelation,
@@ -218,7 +219,7 @@ class _Pushdown:
             if column.table == source.alias:
                 return _typed(exp.column(column.name, OUT), column)
             is_fixed = column.table == SCOPE or column.table.startswith("@")
-            return column.copy() if is_fixed else selection.traced(column)
+            return copied(column) if is_fixed else selection.traced(column)
 
         plain = [] if source.sealed else [condition for condition in conditions if not nested_queries(condition)]
         by_constants = constant_conditions(selection, source, plain)
@@ -245,9 +246,9 @@ def _outs(condition: exp.Expr) -> set[str]:
 
 def _projected(column: exp.Column, projections: Mapping[str, exp.Expr]) -> exp.Expr:
     if column.table != OUT:
-        return column.copy()
+        return copied(column)
     projection = projections[column.name]
-    return projection.copy() if isinstance(projection, exp.Column) else exp.paren(projection.copy())
+    return copied(projection) if isinstance(projection, exp.Column) else exp.Paren(this=copied(projection))
 
 
 def _moved(condition: exp.Expr, names: Mapping[str, str], table: str) -> exp.Expr:
@@ -255,7 +256,7 @@ def _moved(condition: exp.Expr, names: Mapping[str, str], table: str) -> exp.Exp
 
     def named(column: exp.Column) -> exp.Expr:
         if column.table != OUT:
-            return column.copy()
+            return copied(column)
         return _typed(exp.column(names.get(column.name, column.name), table), column)
 
     return replaced(condition, named)

@@ -43,7 +43,7 @@ _TYPED = {"DATE", "TIMESTAMP", "TIMESTAMP_NTZ", "TIMESTAMP_LTZ", "TIME", "INTERV
 
 def lookalike_sign(text: str, tokens: Sequence[Token]) -> Refusal | None:
     """Return the first sign outside of texts and comments that only looks like a sign of SQL."""
-    for token in tokens:
+    for token in () if text.isascii() else tokens:
         if token.token_type in _LITERALS:
             continue
         for at in range(token.start, token.end + 1):
@@ -58,7 +58,8 @@ def refused_syntax(text: str, tokens: Sequence[Token]) -> Refusal | None:
     """Return the first place that Spark refuses, and what to write instead."""
     if (sign := lookalike_sign(text, tokens)) is not None:
         return sign
-    refusals = [refusal for rule in _RULES for refusal in rule(text, _Tokens(tokens))]
+    by_place = _Tokens(tokens)
+    refusals = [refusal for rule in _RULES for refusal in rule(text, by_place)]
     return min(refusals, key=lambda refusal: refusal[0], default=None)
 
 
@@ -84,15 +85,14 @@ class _Tokens:
 
     def __init__(self, tokens: Sequence[Token]) -> None:
         self.all = tokens
+        self._words = ["" if token.token_type in _LITERALS else token.text.upper() for token in tokens]
 
     def __len__(self) -> int:
         return len(self.all)
 
     def word(self, at: int) -> str:
         """Return the word or sign in capitals; empty for texts and names between quotes."""
-        if not 0 <= at < len(self.all) or self.all[at].token_type in _LITERALS:
-            return ""
-        return self.all[at].text.upper()
+        return self._words[at] if 0 <= at < len(self._words) else ""
 
     def words(self, at: int, *expected: str) -> bool:
         return all(self.word(at + place) == word for place, word in enumerate(expected))

@@ -201,9 +201,7 @@ def _counts_rows(star: exp.Star) -> bool:
 
 
 def _compiled_scan(scan: Scan) -> CompiledScan:
-    return CompiledScan(
-        scan.dataset, dict(scan.columns), tuple(condition.sql("spark") for condition in scan.conditions)
-    )
+    return CompiledScan(scan.dataset, dict(scan.columns), scan.texts)
 
 
 def _restored_scans(scans: tuple[CompiledScan, ...]) -> Dependencies:

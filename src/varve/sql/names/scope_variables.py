@@ -32,10 +32,14 @@ def free_names(expression: exp.Expr) -> list[tuple[str, Span | None]]:
     names = []
     for node in expression.walk():
         if isinstance(node, exp.Column) and not isinstance(node.this, exp.Star):
-            names.append((node.sql("spark").replace("`", "").lower(), span_of(node)))
+            names.append((_written(node).replace("`", "").lower(), span_of(node)))
         elif isinstance(node, exp.Placeholder) and isinstance(node.this, str):
             names.append((node.this.lower(), span_of(node)))
     return names
+
+
+def _written(column: exp.Column) -> str:
+    return column.name if len(column.parts) == 1 else column.sql("spark")
 
 
 def substitute(expression: exp.Expr, values: Mapping[str, exp.Expr]) -> exp.Expr:

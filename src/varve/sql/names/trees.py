@@ -25,6 +25,11 @@ def replaced(tree: exp.Expr, column: Callable[[exp.Column], exp.Expr]) -> exp.Ex
     return column(tree) if isinstance(tree, exp.Column) else _rebuilt(tree, column)
 
 
+def text_of(tree: exp.Expr) -> str:
+    """Return a tree as text in Spark's SQL."""
+    return copied(tree).sql("spark", copy=False)
+
+
 def _rebuilt(root: _Tree, column: Callable[[exp.Column], exp.Expr] | None) -> _Tree:
     made_root = type(root)()
     # A list and no recursion: a chain of a thousand ORs is a tree of this depth.

@@ -16,6 +16,7 @@ from varve.model.partitions.partitioning import Partitioning
 from varve.sql.evaluate.constants import NotConstant, Typed, evaluate, vector
 from varve.sql.evaluate.vector import Vector
 from varve.sql.names.scope_variables import free_names, substitute, variable_of
+from varve.sql.names.trees import text_of
 from varve.sql.partitions.columns_of_time import ColumnError, PartitionValue, columns_of_time
 from varve.sql.partitions.key_format import key_format
 from varve.sql.partitions.scopes import ScopeAxis, Scopes, generator_meaning, same_name, window_variables
@@ -240,7 +241,7 @@ class _Series:
 
     @classmethod
     def of(cls, series: TimeSeries, values: Sequence[PartitionValue]) -> _Series:
-        columns = [(value.column.name, value.column.type, value.expression.sql("spark")) for value in values]
+        columns = [(value.column.name, value.column.type, text_of(value.expression)) for value in values]
         return cls(f"{generator_meaning(series)} {columns}", series, tuple(values))
 
 

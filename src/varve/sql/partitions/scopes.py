@@ -21,6 +21,7 @@ from varve.model.errors import VarveError
 from varve.model.partitions.dimension import DynamicDimension, TimeDimension
 from varve.sql.evaluate.constants import Typed, evaluate, vector
 from varve.sql.evaluate.vector import Vector
+from varve.sql.names.trees import text_of
 from varve.sql.syntax.sql_file import Named, TimeSeries
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ class Scopes:
     def meaning(self) -> str:
         """A text that is the same for scopes in which the variables have the same values for the same partitions."""
         named = [*self.dataset.lets, *self.inserts]
-        texts = [len(self.dataset.lets), *((each.name, each.expression.sql("spark")) for each in named)]
+        texts = [len(self.dataset.lets), *((each.name, text_of(each.expression)) for each in named)]
         generators = [generator_meaning(axis.generator) for axis in self.axes]
         return repr((self.partitioning, self.timezone, generators, texts))
 

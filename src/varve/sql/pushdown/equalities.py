@@ -8,7 +8,7 @@ from __future__ import annotations
 from sqlglot import exp
 
 from varve.sql.names.scope_variables import SCOPE
-from varve.sql.names.trees import copied, replaced
+from varve.sql.names.trees import copied, replaced, text_of
 from varve.sql.pushdown.grouping import is_aggregate
 from varve.sql.pushdown.predicates import columns_of
 from varve.sql.pushdown.relation_tree import nested_queries
@@ -17,7 +17,7 @@ from varve.sql.syntax.type_names import UNKNOWN, simple_name
 
 def with_implied_conditions(conditions: list[exp.Expr]) -> list[exp.Expr]:
     """The conditions, and those that equal columns imply: a.x = b.y and P(b.y) give P(a.x)."""
-    by_text = {condition.sql("spark"): condition for condition in conditions}
+    by_text = {text_of(condition): condition for condition in conditions}
     for _ in range(2):
         equal = [pair for condition in by_text.values() if (pair := _equal_columns(condition))]
         for first, second in [*equal, *[(second, first) for first, second in equal]]:
@@ -28,7 +28,7 @@ def with_implied_conditions(conditions: list[exp.Expr]) -> list[exp.Expr]:
                 if nested_queries(condition) or is_aggregate(condition):
                     continue
                 implied = _at(condition, first)
-                by_text.setdefault(implied.sql("spark"), implied)
+                by_text.setdefault(text_of(implied), implied)
     return list(by_text.values())
 
 

@@ -44,6 +44,7 @@ class Scan:
         place: its number in the query; its columns belong to the table `@<place>` in conditions.
         table: the node in the query; a CTE that is referred to twice has two scans of one table.
         conditions: what a row must satisfy to matter, over its partition columns, scope variables and other scans.
+        texts: the conditions as texts in Spark's SQL, once all of them are known.
     """
 
     place: int
@@ -51,6 +52,7 @@ class Scan:
     table: exp.Table
     columns: Mapping[str, str]
     conditions: list[exp.Expr] = field(default_factory=list)
+    texts: tuple[str, ...] = ()
 
     @property
     def alias(self) -> str:

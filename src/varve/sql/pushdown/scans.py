@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from varve.sql.names.scope_variables import SCOPE
-from varve.sql.names.trees import copied, replaced
+from varve.sql.names.trees import copied, replaced, text_of
 from varve.sql.pushdown.constants import constant_conditions
 from varve.sql.pushdown.equalities import with_implied_conditions
 from varve.sql.pushdown.grouping import is_aggregate, is_determined_by
@@ -87,8 +87,9 @@ def dependencies(query: exp.Expr, partitions: Mapping[str, Mapping[str, str]]) -
             # be FALSE.
             tables = {column.table for column in columns_of(condition)} if condition is not None else set()
             if condition is not None and (scan.alias in tables or tables <= {SCOPE}):
-                texts.setdefault(condition.sql("spark"), condition)
+                texts.setdefault(text_of(condition), condition)
         scan.conditions[:] = texts.values()
+        scan.texts = tuple(texts)
     return Dependencies(tuple(builder.scans))
 
 

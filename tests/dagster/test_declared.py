@@ -166,6 +166,7 @@ def test_a_dataset_that_both_declare_is_refused(files: Files) -> None:
         loaded(files.folder)
 
 
+@pytest.mark.needs_seconds
 def test_against_knows_the_columns_of_python(files: Files, tmp_path: Path) -> None:
     before = tmp_path / "before"
     before.mkdir()

@@ -8,6 +8,7 @@ Not here: functions and names of other dialects (checks/habits.py), and what Spa
 from __future__ import annotations
 
 import difflib
+import re
 import unicodedata
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -59,7 +60,8 @@ def refused_syntax(text: str, tokens: Sequence[Token]) -> Refusal | None:
     if (sign := lookalike_sign(text, tokens)) is not None:
         return sign
     by_place = _Tokens(tokens)
-    refusals = [refusal for rule in _RULES for refusal in rule(text, by_place)]
+    rules = [rule for rule, about in _RULES if about.search(text)]
+    refusals = [refusal for rule in rules for refusal in rule(text, by_place)]
     return min(refusals, key=lambda refusal: refusal[0], default=None)
 
 
@@ -292,6 +294,12 @@ def _unnest(text: str, tokens: _Tokens) -> Iterator[Refusal]:
             yield span, f"{explanation}; write UNNEST(values) AS e(value)."
 
 
-_RULES: tuple[Callable[[str, _Tokens], Iterator[Refusal]], ...] = (
-    _top, _fetch, _double_quotes, _brackets, _stars, _operators, _commas, _casts, _units, _unnest,
+# Each rule with what a text has in which it finds something.
+_RULES: tuple[tuple[Callable[[str, _Tokens], Iterator[Refusal]], re.Pattern[str]], ...] = tuple(
+    (rule, re.compile(about, re.IGNORECASE))
+    for rule, about in (
+        (_top, "TOP"), (_fetch, "FETCH"), (_double_quotes, '"'), (_brackets, r"[\[{]"),
+        (_stars, "EXCLUDE|REPLACE|DISTINCT"), (_operators, "~|SIMILAR|ZONE|->>"), (_commas, ","), (_casts, "CAST|::"),
+        (_units, "DATE|TIMESTAMP"), (_unnest, "UNNEST"),
+    )
 )  # fmt: skip

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from varve.dagster.assets.captured import captured_asset
     from varve.dagster.assets.context import partitions_of
     from varve.dagster.assets.datasets import dataset_asset as asset
-    from varve.dagster.assets.sql_assets import sql_datasets
+    from varve.dagster.assets.sql_folders import sql_datasets
     from varve.dagster.automation.schedules import partition_schedule
     from varve.dagster.component import VarveProject
     from varve.dagster.definitions import definitions
@@ -157,7 +157,7 @@ _PLACES = {
     "partition_schedule": "varve.dagster.automation.schedules",
     "partitions_of": "varve.dagster.assets.context",
     "run_due": "varve.dagster.driver",
-    "sql_datasets": "varve.dagster.assets.sql_assets",
+    "sql_datasets": "varve.dagster.assets.sql_folders",
 }  # fmt: skip
 
 

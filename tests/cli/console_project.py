@@ -15,7 +15,7 @@ from starlette.testclient import TestClient
 from varve.catalog.catalog import Catalog
 from varve.cli.observe.console.access import COOKIE
 from varve.cli.observe.console.app import application
-from varve.dagster.assets.sql_assets import sql_datasets
+from varve.dagster.assets.sql_folders import sql_datasets
 from varve.dagster.discovery import load_project
 from varve.model.batch import StagedBatch
 from varve.project import Project

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from typer.testing import CliRunner, Result
 
 from varve.cli.app import app
-from varve.dagster.assets.sql_assets import sql_datasets
+from varve.dagster.assets.sql_folders import sql_datasets
 from varve.dagster.discovery import load_project
 from varve.project import Project
 

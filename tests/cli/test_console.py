@@ -12,7 +12,7 @@ import pendulum
 from tests.cli.console_project import HOSTILE, SCRIPT
 from varve.catalog.environments.environments import Environments
 from varve.catalog.history.alerts.alerts import Alerts
-from varve.dagster.assets.sql_assets import sql_datasets
+from varve.dagster.assets.sql_folders import sql_datasets
 from varve.dagster.discovery import load_project
 from varve.model.batch import Input
 from varve.planning.operations.conditions import AlertIdentity, AlertKind, Condition

@@ -16,7 +16,7 @@ from tests.documents.pages import blocks
 from varve.catalog.history.drops import Drops
 from varve.catalog.history.history import History
 from varve.catalog.recovery.recovery import recover
-from varve.dagster.assets.sql_assets import sql_datasets
+from varve.dagster.assets.sql_folders import sql_datasets
 from varve.dagster.discovery import load_project
 from varve.model.errors import VarveError
 

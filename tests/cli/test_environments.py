@@ -23,7 +23,7 @@ from varve.catalog.catalog import Catalog
 from varve.catalog.environments.environments import Environments
 from varve.cli.app import app
 from varve.cli.environments import following
-from varve.dagster.assets.sql_assets import sql_datasets
+from varve.dagster.assets.sql_folders import sql_datasets
 from varve.dagster.discovery import load_project
 from varve.dagster.environments import EnvironmentWork
 from varve.model.errors import BadInput, VarveError

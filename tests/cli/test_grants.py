@@ -9,7 +9,7 @@ import pytest
 from psycopg import sql
 
 from tests.cli.shop import Shop
-from varve.dagster.assets.sql_assets import sql_datasets
+from varve.dagster.assets.sql_folders import sql_datasets
 from varve.sql.syntax.errors import SqlErrors
 
 if TYPE_CHECKING:

@@ -190,6 +190,7 @@ def test_its_sql_has_no_mistake(shop: Path) -> None:
     assert "shop.best_sellers" in run(shop, varve, "graph")
 
 
+@pytest.mark.needs_seconds
 def test_its_python_is_in_order(shop: Path) -> None:
     ruff = ["-m", "ruff", "check", "--isolated", "--line-length", "120", "--target-version", "py311"]
     run(

@@ -15,7 +15,8 @@ from varve.catalog.code.deployments import Decision, Deployments
 from varve.cli.app import app
 from varve.cli.plan import planning
 from varve.dagster.assets.datasets import graph_of
-from varve.dagster.assets.sql_assets import assets_of, loaded
+from varve.dagster.assets.sql_assets import assets_of
+from varve.dagster.assets.sql_folders import loaded
 from varve.model.batch import StagedBatch
 from varve.model.partitions.key import PartitionKey
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.cli.shop import SALES, Shop
-from varve.dagster.assets.sql_assets import sql_datasets
+from varve.dagster.assets.sql_folders import sql_datasets
 from varve.dagster.discovery import load_project
 
 if TYPE_CHECKING:

@@ -20,7 +20,8 @@ from varve.cli.plan import retire as retire_command
 from varve.dagster.assets.broken import CHECK
 from varve.dagster.assets.datasets import graph_of
 from varve.dagster.assets.python_files import broken_modules, python_assets
-from varve.dagster.assets.sql_assets import sql_assets, sql_datasets
+from varve.dagster.assets.sql_assets import sql_assets
+from varve.dagster.assets.sql_folders import sql_datasets
 from varve.dagster.automation.retiring import removed
 from varve.dagster.definitions import build_defs, definitions
 from varve.dagster.discovery import load_project
@@ -171,7 +172,7 @@ def test_the_command_refuses_to_retire_it(folder: Path, monkeypatch: pytest.Monk
 def test_a_python_module_that_asks_for_it_waits_too(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "__init__.py").write_text("")
     (folder / "asking.py").write_text(
-        "from pathlib import Path\nfrom varve.dagster.assets.sql_assets import sql_datasets\n"
+        "from pathlib import Path\nfrom varve.dagster.assets.sql_folders import sql_datasets\n"
         "BAD = sql_datasets(Path(__file__).parent)['shop.bad'].dataset\n"
     )
     (folder / "fine.py").write_text("X = 1\n")

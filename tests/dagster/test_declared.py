@@ -13,7 +13,8 @@ from rich.console import Console
 from tests.dagster.test_sql_assets import HEAD, materialise, rows
 from varve.cli.files.sql import check, graph
 from varve.dagster.assets.datasets import graph_of
-from varve.dagster.assets.sql_assets import assets_of, loaded
+from varve.dagster.assets.sql_assets import assets_of
+from varve.dagster.assets.sql_folders import loaded
 from varve.model.errors import VarveError
 from varve.sql.cache import Cache
 from varve.sql.syntax.errors import SqlErrors
@@ -136,7 +137,7 @@ def test_another_declaration_in_python_is_noticed_and_another_function_is_not(fi
 
 def test_a_python_file_may_ask_for_sql_datasets_below_its_own(files: Files) -> None:
     asks = (
-        "from pathlib import Path\nfrom varve.dagster.assets.sql_assets import loaded\n"
+        "from pathlib import Path\nfrom varve.dagster.assets.sql_folders import loaded\n"
         f"TOTAL = loaded(Path(__file__).parent)['{files.db}.total'].dataset\n"
     )
     # One module is imported before the file that declares the dataset, one after it.
@@ -165,6 +166,7 @@ def test_a_dataset_that_both_declare_is_refused(files: Files) -> None:
         loaded(files.folder)
 
 
+@pytest.mark.needs_seconds
 def test_against_knows_the_columns_of_python(files: Files, tmp_path: Path) -> None:
     before = tmp_path / "before"
     before.mkdir()

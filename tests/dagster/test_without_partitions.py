@@ -17,7 +17,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from varve.cli.app import app
-from varve.dagster.assets.sql_assets import sql_datasets
+from varve.dagster.assets.sql_folders import sql_datasets
 from varve.dagster.definitions import build_defs
 from varve.dagster.discovery import LoadedProject, load_project
 from varve.dagster.driver import Driver, spelt

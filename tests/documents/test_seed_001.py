@@ -16,7 +16,8 @@ from tests.planning.world import World
 from tests.support.project import ROOT
 from varve.cli.app import app
 from varve.dagster.assets.datasets import graph_of
-from varve.dagster.assets.sql_assets import assets_of, usable
+from varve.dagster.assets.sql_assets import assets_of
+from varve.dagster.assets.sql_folders import usable
 from varve.sql.sql_project import compiled
 from varve.sql.syntax.errors import SourceFile, SqlErrors
 

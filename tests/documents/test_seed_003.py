@@ -64,6 +64,7 @@ def test_after_each_yearly_update_12_runs_are_scheduled_for_the_downstream(files
     assert readers(files, "data_using_slow_data", "yearly_data", "of_year=2023") == months
 
 
+@pytest.mark.needs_seconds
 def test_a_product_of_24_hours_and_2_data_warehouses_has_48_partitions_a_day(files: SqlFiles) -> None:
     path = "hour=2024-03-05T14%3A00/dwh=marketing-dwh"
     assert read(files, "dwh_spend_analysis", path, "dwh_daily_cloud_spend") == ["dwh=marketing-dwh"]

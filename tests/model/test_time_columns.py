@@ -69,6 +69,7 @@ def test_the_key_has_the_columns_and_dagster_one_text() -> None:
     assert partitioning.to_dagster(key) == "Paris|2022-03-31T07"
 
 
+@pytest.mark.needs_seconds
 def test_other_columns_may_stand_between_those_of_time() -> None:
     partitioning = Partitioning((DUMPS, STORE), ("store", "year", "month", "day", "hour"))
     partitioning.check()

@@ -439,6 +439,7 @@ def test_whatever_happens_it_converges_to_a_clean_rebuild(  # noqa: PLR0912 - on
         assert simulation.tick().runs == ()
 
 
+@pytest.mark.needs_seconds
 @settings(deadline=None, max_examples=30)
 @given(st.sets(st.sampled_from(LANDED), min_size=1, max_size=3), st.randoms(use_true_random=False))
 def test_what_fails_for_ever_starves_nothing_but_what_reads_it(bad: set[tuple[str, str]], random: object) -> None:

@@ -126,6 +126,7 @@ def test_a_person_need_not_wait_for_the_schedule() -> None:
     assert built(simulation, "spend") == {STORES[0]: 2, STORES[1]: 1}
 
 
+@pytest.mark.needs_seconds
 def test_an_update_of_the_upstream_rebuilds_48_partitions_and_not_8_784() -> None:
     """The document's example: a list of two that is updated each day, read by each hour of 183 days for each."""
     spend = dataset("spend", STORE, landing=True)

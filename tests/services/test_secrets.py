@@ -147,6 +147,7 @@ def test_settings_for_spark_submit_lie_in_a_file_of_their_owner_alone(tmp_path: 
     assert not Path(name).exists()
 
 
+@pytest.mark.needs_seconds
 @pytest.mark.parametrize("words", [("status",), ("status", "--json"), ("psql", "-c", "select 1"), ("doctor",)])
 def test_a_command_ends_with_one_line_where_a_url_is_malformed(words: tuple[str, ...], tmp_path: Path) -> None:
     environment = {"VARVE_HOME": str(tmp_path), "VARVE_POSTGRES_URL": f"postgresql://varve:{SECRET}@db:port/varve"}

@@ -35,6 +35,7 @@ def test_a_setting_that_is_wrong_is_told_by_its_variable(
     assert "docs/reference.md" in str(refused.value)
 
 
+@pytest.mark.needs_seconds
 def test_a_command_tells_a_wrong_setting_in_one_line() -> None:
     varve = Path(sys.executable).parent / "varve"
     done = subprocess.run(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from varve.model.partitions.key import PartitionKey
 from varve.model.policy import OnUpstreamChange
 from varve.model.schema import ColumnType
 from varve.planning.mapping.dataset_mapping import Dependency
+from varve.planning.mapping.partition_subset import PartitionBox
 from varve.sql.sql_project import compiled, load
 from varve.sql.syntax.errors import SourceFile, SqlErrors
 from varve.sql.syntax.formatting import formatted
@@ -234,3 +236,50 @@ def test_a_growing_set_is_read_whole_by_a_dataset_without_that_dimension() -> No
     now = dt.datetime(2022, 3, 3, 12, tzinfo=dt.UTC)
     # The window that is still open is a partition too, as others send it.
     assert len(dependency.upstream_of(day, members=members, now=now).keys) == 9
+
+
+def test_datasets_compiled_together_have_the_rules_that_each_has_alone() -> None:
+    """What one dataset's rules for Dagster follow from is kept for those that read alike; near misses do not."""
+    zones = {"here": "UTC", "there": "America/New_York"}
+    upstreams = [
+        f"CREATE DATASET shop.{name} (price DOUBLE) PARTITIONED BY (day STRING)\n"
+        f"FOR t IN TIMESERIES(INTERVAL 1 DAY, START '2022-03-01', TIMEZONE '{zone}')\n"
+        "INSERT (day = DATE_FORMAT(t, 'yyyy-MM-dd')) EXTERNAL"
+        for name, zone in zones.items()
+    ]
+    conditions = ["r.day = today", "r.day BETWEEN DATE_SUB(today, 2) AND today", "r.day = DATE_SUB(today, 1)"]
+    shifts = ["t", "t - INTERVAL 1 DAY"]
+    readers = []
+    for place, (upstream, condition, shift, zone) in enumerate(product(zones, conditions, shifts, zones.values())):
+        head = HEAD.format(name=f"r{place}", columns="price DOUBLE").replace(
+            "'2022-03-01'", f"'2022-04-01', TIMEZONE '{zone}'"
+        )
+        head = head.replace("LET today = DATE_FORMAT(t,", f"LET today = DATE_FORMAT({shift},").replace(
+            "(day = today)", "(day = DATE_FORMAT(t, 'yyyy-MM-dd'))"
+        )
+        readers.append(f"{head}AS SELECT r.price FROM shop.{upstream} r WHERE {condition}")
+    together = read(*upstreams, *readers, *[text.replace("shop.r", "shop.again") for text in readers])
+    seen = set()
+    for place, text in enumerate(readers):
+        alone = read(*upstreams, text)[f"shop.r{place}"]
+        for name in (f"shop.r{place}", f"shop.again{place}"):
+            assert together[name].compiled.ways == alone.compiled.ways
+            assert together[name].dataset.partitioning == alone.dataset.partitioning
+        seen.add(repr(alone.compiled.ways))
+    assert len(seen) == 20
+
+
+def test_the_readers_of_one_partition_after_the_other_are_those_that_read_it() -> None:
+    query = "AS SELECT product, price FROM shop.receipts WHERE receipts.day BETWEEN DATE_SUB(today, 2) AND today"
+    assets = read(RECEIPTS, sales(query))
+    kept = assets["shop.sales"].dependency("shop.receipts")
+    for now in (dt.datetime(2022, 3, 20, tzinfo=dt.UTC), dt.datetime(2022, 3, 9, tzinfo=dt.UTC)):
+        for day in ("2022-03-01", "2022-03-07", "2022-03-08"):
+            key = PartitionKey.of(day=day)
+            fresh = read(RECEIPTS, sales(query))["shop.sales"].dependency("shop.receipts")
+            mapped = kept.readers_of(key, now=now)
+            assert mapped == fresh.readers_of(key, now=now)
+            for reader in mapped.keys:
+                assert key in kept.upstream_of(reader, now=now).keys
+    box = PartitionBox.at(kept.reader, PartitionKey.of(day="2022-03-08"))
+    assert kept.plan.candidates(box)[0] is kept.plan.candidates(box)[0]

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.workbench import Workbench
 from tests.testing.shop import write_shop
-from varve.dagster.assets.sql_assets import usable
+from varve.dagster.assets.sql_folders import usable
 from varve.model.errors import MissingUpstream, VarveError
 from varve.model.partitions.key import PartitionKey
 from varve.testing.cases.suite import bound_cases, outcomes

@@ -32,11 +32,11 @@ def chosen_settings() -> Settings:
 
 def chosen_graph() -> Graph:
     """Return the graph of its datasets, which is read once in a process. Raises NoProject where there is no dataset."""
-    from varve.dagster.discovery import load_project
+    from varve.dagster.discovery import graph_of_project
     from varve.project import NoProject
 
     project = chosen_project()
-    graph = load_project(project).graph
+    graph = graph_of_project(project)
     if not graph.datasets and not graph.broken:
         raise NoProject(
             f"{project.assets} declares no dataset: there is no .sql file in it, and no Python file with a dataset. "
@@ -58,7 +58,7 @@ def chosen_sql_files(asking: str = "") -> SqlFiles:
     folder = chosen_project().assets
 
     def of_python() -> dict[str, Dataset]:
-        from varve.dagster.assets.sql_assets import python_datasets
+        from varve.dagster.assets.sql_folders import python_datasets
 
         return python_datasets(folder)
 

@@ -15,11 +15,8 @@ from varve.catalog.catalog import Catalog
 from varve.cli.context import chosen_graph, chosen_project, chosen_settings
 from varve.cli.printing import Table
 from varve.cli.problems.broken import broken_values, refuse_broken
-from varve.dagster.assets.datasets import graph_of
-from varve.dagster.assets.sql_assets import assets_of, sql_datasets, usable
-from varve.dagster.instance import open_instance
-from varve.dagster.partitions.mappings import compiled
-from varve.dagster.partitions.sets_sensor import sets_of
+from varve.dagster.assets.sql_folders import sql_datasets, usable
+from varve.dagster.discovery import graph_of_folder
 from varve.model.errors import ServiceUnavailable, UnknownPartition, VarveError, some
 from varve.model.partitions.dimension import DynamicDimension, StaticDimension, TimeDimension
 from varve.model.partitions.key import plain
@@ -57,7 +54,7 @@ def show(
     Raises VarveError for an unknown dataset, UnknownPartition for words that name no partition.
     """
     files = usable(folder) if folder else sql_datasets(chosen_project().assets)
-    graph = graph_of(assets_of(files, folder)) if folder else _project()
+    graph = graph_of_folder(folder, files) if folder else _project()
     dataset = dataset_named(name, graph)
     key = parsed(dataset, pairs) if pairs or not dataset.partitioning.dimensions else None
     if sql:
@@ -186,6 +183,9 @@ def members_of(dataset: Dataset, graph: Graph) -> Members | None:
     dimensions = [dimension for neighbour in related for dimension in neighbour.partitioning.dimensions]
     if not any(isinstance(dimension, DynamicDimension) for dimension in dimensions):
         return None
+    from varve.dagster.instance import open_instance
+    from varve.dagster.partitions.sets_sensor import sets_of
+
     with open_instance(chosen_settings()) as instance:
         return sets_of(instance, graph).members()
 
@@ -209,6 +209,8 @@ def _clauses(dataset: Dataset) -> tuple[str, ...]:
 
 
 def _edge(edge: Edge) -> dict[str, Any]:
+    from varve.dagster.partitions.mappings import compiled
+
     dagster_mapping = compiled(edge.dependency)
     mappings = edge.dependency.dimension_mappings
     return {

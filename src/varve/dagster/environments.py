@@ -26,7 +26,7 @@ from varve.catalog.environments.facts import EnvironmentFacts, codes_of
 from varve.catalog.environments.overlay import EnvironmentCatalog
 from varve.catalog.planning.facts import living
 from varve.catalog.traces import Traces
-from varve.dagster.automation.reconciling import limits_of
+from varve.dagster.automation.planner_facts import limits_of
 from varve.dagster.automation.requesting import acceptable, run_request
 from varve.dagster.carrying_over import CarryingOver
 from varve.dagster.discovery import load_project

@@ -10,17 +10,20 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import dagster as dg
 import yaml
 
 from varve.project import NoProject
 
 if TYPE_CHECKING:
+    import dagster as dg
+
     from varve.services.settings import Settings
 
 
 def open_instance(settings: Settings) -> dg.DagsterInstance:
     """Return Dagster's instance as dagster.yaml describes it; sets DAGSTER_HOME in the environment."""
+    import dagster as dg
+
     os.environ["DAGSTER_HOME"] = str(dagster_home(settings))
     # A range run records an event for each partition. They are written in batches: written one by one, each event
     # would cost a connection and a commit.
@@ -39,6 +42,8 @@ def forget_materialisations(settings: Settings, name: str) -> None:
 
     Where there is no instance of Dagster's, there is nothing to forget.
     """
+    import dagster as dg
+
     with contextlib.suppress(NoProject), open_instance(settings) as instance:
         key = dg.AssetKey(name.split("."))
         if instance.has_asset_key(key):

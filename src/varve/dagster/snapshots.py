@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from varve.catalog.rows import declaration
 from varve.dagster.assets.datasets import DatasetAsset, with_rejected
 from varve.dagster.assets.python_files import broken_modules, python_assets
-from varve.dagster.assets.sql_assets import python_datasets
+from varve.dagster.assets.sql_folders import python_datasets
 from varve.planning.changes.snapshot import DatasetSnapshot, as_values
 from varve.sql import sql_project
 from varve.sql.answers import Answers

@@ -140,21 +140,32 @@ def compile_dataset(  # noqa: PLR0917
     queries: Inference,
     dependencies: tuple[Dependencies, ...],
     upstreams: Mapping[str, Dataset],
+    known_ways: dict[str, tuple[DimensionMapping, ...]],
 ) -> CompiledDataset:
-    """Return the compiled form of a file that has no problems."""
+    """Return the compiled form of a file that has no problems.
+
+    `known_ways` has the rules for Dagster of the files before, by what they follow from: many datasets of a project
+    read in the same way.
+    """
     plan = QueryPlan(upstreams, lambda: (scopes, dependencies))
+    scans = tuple(tuple(map(_compiled_scan, query_scans.scans)) for query_scans in dependencies)
+    places = {name: place for place, name in enumerate(upstreams)}
+    what_is_read = [(upstream.partitioning, upstream.partition_columns) for upstream in upstreams.values()]
+    how = [[(places[scan.dataset], scan.columns, scan.conditions) for scan in of_query] for of_query in scans]
+    ways = {}
+    for name, upstream in upstreams.items():
+        meaning = repr((places[name], dataset.partitioning, scopes.meaning, what_is_read, how))
+        if meaning not in known_ways:
+            dependency = PlannedDependency(dataset.partitioning, upstream.partitioning, plan=plan, name=name)
+            known_ways[meaning] = dependency.dimension_mappings
+        ways[name] = known_ways[meaning]
     return CompiledDataset(
         dataset,
         reads_of(sql.queries),
         code_version(sql),
         queries.queries[0].outputs if sql.query is not None else (),
-        tuple(tuple(map(_compiled_scan, query_scans.scans)) for query_scans in dependencies),
-        {
-            name: PlannedDependency(
-                dataset.partitioning, upstream.partitioning, plan=plan, name=name
-            ).dimension_mappings
-            for name, upstream in upstreams.items()
-        },
+        scans,
+        ways,
         {name: _wait(sql, name) for name in upstreams},
         {name: _columns_needed(sql, queries, upstream) for name, upstream in upstreams.items()},
         sql.tags,
@@ -190,9 +201,7 @@ def _counts_rows(star: exp.Star) -> bool:
 
 
 def _compiled_scan(scan: Scan) -> CompiledScan:
-    return CompiledScan(
-        scan.dataset, dict(scan.columns), tuple(condition.sql("spark") for condition in scan.conditions)
-    )
+    return CompiledScan(scan.dataset, dict(scan.columns), scan.texts)
 
 
 def _restored_scans(scans: tuple[CompiledScan, ...]) -> Dependencies:

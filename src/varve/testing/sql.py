@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from varve.dagster.assets.python_files import python_assets
-from varve.dagster.assets.sql_assets import python_datasets
+from varve.dagster.assets.sql_folders import python_datasets
 from varve.dagster.assets.sql_rows import broken_expectations, computed, narrowed, watched
 from varve.model.broken_dataset import DatasetIsBroken
 from varve.model.errors import VarveError, VerifyFailed, nearest, some

@@ -5,7 +5,8 @@ dagster asset materialize -m tests.e2e.written.definitions --select written/stat
 
 from pathlib import Path
 
-from varve.dagster.assets.sql_assets import loaded, sql_assets
+from varve.dagster.assets.sql_assets import sql_assets
+from varve.dagster.assets.sql_folders import loaded
 from varve.dagster.definitions import build_defs
 
 defs = build_defs(sql_assets(loaded(Path(__file__).parent)))

@@ -317,7 +317,7 @@ def opened(name: str) -> Iterator[OpenEnvironment]:
 
 
 def _promoter(opened: OpenEnvironment, connection: psycopg.Connection, only: Collection[str] | None = None) -> Promoter:
-    from varve.dagster.automation.reconciling import limits_of
+    from varve.dagster.automation.planner_facts import limits_of
 
     settings, catalog = chosen_settings(), Catalog(connection)
     session = cache(lambda: open_session(settings))

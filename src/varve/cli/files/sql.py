@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from varve.cli.context import chosen_graph, chosen_project, chosen_settings
 from varve.cli.files import changes_text
-from varve.cli.files.against import compare
 from varve.cli.files.roles import refuse_missing_roles
 from varve.cli.problems.broken import broken_values, show_broken
-from varve.dagster.assets.datasets import graph_of
-from varve.dagster.assets.sql_assets import assets_of, sql_datasets, usable
+from varve.dagster.assets.sql_folders import sql_datasets, usable
+from varve.dagster.discovery import graph_of_folder
 from varve.model.errors import VarveError
 from varve.sql.cache import Cache
 from varve.sql.syntax.errors import Problem, SourceFile, SqlErrors
@@ -55,7 +54,11 @@ def check(
     root = folder or chosen_project().assets
     cache = Cache.beside(root)
     files = usable(root, cache)
-    comparison = None if against is None else compare(root, against, files)
+    comparison = None
+    if against is not None:
+        from varve.cli.files.against import compare
+
+        comparison = compare(root, against, files)
     modules = [broken for broken in _broken_modules(root) if broken.errors]
     try:
         if spark:
@@ -195,7 +198,7 @@ def graph(console: Console, *, form: str, columns: bool = False, folder: Path | 
     Datasets whose files cannot be used are shown as broken, with the place of the error; their readers are on hold.
     """
     files = usable(folder) if folder else sql_datasets(chosen_project().assets)
-    dataset_graph = graph_of(assets_of(files, folder)) if folder else _project()
+    dataset_graph = graph_of_folder(folder, files) if folder else _project()
     lineage = {name: asset.lineage for name, asset in files.items()}
     if form == "json":
         console.print_json(json.dumps(_as_json(dataset_graph, lineage)))

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 import pendulum
 
 from varve.cli.context import chosen_graph, chosen_settings
-from varve.dagster.automation.reconciling import limits_of, looked_up
-from varve.dagster.instance import open_instance
-from varve.planning.reconcile import reconcile
+from varve.dagster.automation.looking_up import facts_and_members
+from varve.dagster.automation.planner_facts import limits_of
+from varve.planning.reconcile import Planner
 from varve.services.postgres import connect
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
     import psycopg
 
@@ -35,16 +35,15 @@ class OpenPlan:
     facts: CatalogFacts
     members: Members
 
-    def plan(self) -> RunPlan:
-        """Return the plan: every partition judged as of now."""
-        now, limits = pendulum.now("UTC"), limits_of(chosen_settings())
-        codes = self.facts.codes
-        return reconcile(chosen_graph(), self.facts, now=now, members=self.members, limits=limits, codes=codes)
+    def plan(self, *, only: Collection[str] | None = None) -> RunPlan:
+        """Return the plan as of now: every partition judged, or those of the datasets of `only`."""
+        planner = Planner(chosen_graph(), limits_of(chosen_settings()), keep_settled=True, only=only)
+        return planner.tick(self.facts, None, now=pendulum.now("UTC"), members=self.members, codes=self.facts.codes)
 
 
 @contextmanager
 def opened_plan() -> Iterator[OpenPlan]:
-    """Open the catalog and Dagster's instance. Raises VarveError where they cannot be reached."""
+    """Open the catalog and Dagster's storage. Raises VarveError where they cannot be reached."""
     settings = chosen_settings()
-    with connect(settings, application="varve plan") as connection, open_instance(settings) as instance:
-        yield OpenPlan(connection, *looked_up(chosen_graph(), connection, instance, settings))
+    with connect(settings, application="varve plan") as connection:
+        yield OpenPlan(connection, *facts_and_members(chosen_graph(), connection, settings))

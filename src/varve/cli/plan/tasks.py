@@ -15,8 +15,8 @@ from varve.cli.context import chosen_graph, chosen_project, chosen_settings
 from varve.cli.plan.open_plan import opened_plan
 from varve.cli.printing import Table
 from varve.cli.show import dataset_named, members_of
-from varve.dagster.assets.datasets import graph_of
-from varve.dagster.assets.sql_assets import assets_of, sql_datasets, usable
+from varve.dagster.assets.sql_folders import sql_datasets, usable
+from varve.dagster.discovery import graph_of_folder
 from varve.model.errors import ServiceUnavailable, UnknownPartition, VarveError
 from varve.model.partitions.dimension import TimeDimension
 from varve.model.partitions.windows import kept_from
@@ -58,7 +58,7 @@ def tasks(
     ends of the range that name no partition.
     """
     files = usable(folder) if folder else sql_datasets(chosen_project().assets)
-    graph = graph_of(assets_of(files, folder)) if folder else chosen_graph()
+    graph = graph_of_folder(folder, files) if folder else chosen_graph()
     dataset = dataset_named(name, graph)
     if (first is not None or last is not None) and dataset.partitioning.time is None:
         raise VarveError(f"{dataset}: --from and --to need a time dimension, and it has none. Leave them out.")

@@ -15,9 +15,8 @@ import psycopg
 
 from varve.catalog.parts import Parts
 from varve.catalog.rejected import RejectedArrivals
-from varve.dagster.automation.arriving import declaration_of
 from varve.model.errors import counted
-from varve.planning.arrivals.arrivals import Sorter
+from varve.planning.arrivals.arrivals import Sorter, declaration_of
 from varve.sources.landing.landing import Landing
 
 if TYPE_CHECKING:

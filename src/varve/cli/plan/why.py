@@ -42,10 +42,13 @@ def why(name: str, words: Sequence[str]) -> dict[str, Any]:
 
     Raises VarveError for an unknown dataset, UnknownPartition for words that name no partition.
     """
-    dataset = dataset_named(name, chosen_graph())
+    graph = chosen_graph()
+    dataset = dataset_named(name, graph)
     key = parsed(dataset, words)
     with opened_plan() as open_plan:
-        return why_of(dataset, key, open_plan, open_plan.plan().judgements)
+        # What reads it says nothing of it.
+        judged = open_plan.plan(only={dataset.name, *graph.upstream(dataset.name)})
+        return why_of(dataset, key, open_plan, judged.judgements)
 
 
 def why_of(

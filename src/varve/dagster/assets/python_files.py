@@ -36,11 +36,12 @@ def python_assets(folder: Path) -> list[DatasetAsset]:
     Modules that ask for a broken dataset of SQL, and those that cannot be imported, are left out (`broken_modules`).
     Raises NoProject where Python cannot import the folder.
     """
-    # Dagster is a second of imports: a function that a SQL file names needs none of it.
-    from varve.dagster.assets.datasets import DatasetAsset
-
     modules = [module for name in _modules(folder) if (module := _imported(name)) is not None]
-    assets = [value for module in modules for value in vars(module).values() if isinstance(value, DatasetAsset)]
+    # Dagster is a second of imports: functions that SQL files name need none of it. Who declares a dataset imports it.
+    if (declaring := sys.modules.get("varve.dagster.assets.datasets")) is None:
+        return []
+    kind: type[DatasetAsset] = declaring.DatasetAsset
+    assets = [value for module in modules for value in vars(module).values() if isinstance(value, kind)]
     # A module may import another's.
     return list({id(asset): asset for asset in assets}.values())
 

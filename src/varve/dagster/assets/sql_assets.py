@@ -1,30 +1,28 @@
 """SQL files as Dagster assets: `sql_assets()`.
 
-Not here: reading SQL files (varve/sql), and the rows of a run (sql_rows.py).
+Not here: the SQL files of a folder (sql_folders.py), and the rows of a run (sql_rows.py).
 """
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
 from varve.dagster.assets.datasets import DatasetAsset, dataset_asset, with_rejected
-from varve.dagster.assets.python_files import half_imported, python_assets
+from varve.dagster.assets.python_files import python_assets
+from varve.dagster.assets.sql_folders import planned_reads
 from varve.dagster.assets.sql_rows import broken_expectations, row_error, rows, watched
 from varve.dagster.internal import report_check, step_of
 from varve.dagster.runs.failures import as_dagster_failure
 from varve.model.broken_dataset import BrokenDataset
-from varve.model.dataset import Dataset
 from varve.model.errors import NOTHING_LOST, VarveError, VerifyFailed
-from varve.planning.graph import PlannedReads
 from varve.planning.requested import reuse_allowed
 from varve.services.secrets import redacted
 from varve.sql.sql_asset import SqlAsset
 from varve.sql.sql_files import SqlFiles
-from varve.sql.sql_project import load_usable
 from varve.stores.expectations import broken_rows
 from varve.stores.frames import observed_by
 
@@ -32,45 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from varve.catalog.traces import ReusedBatches
-    from varve.sql.cache import Cache
     from varve.stores.open_build import OpenBuild
-
-
-@lru_cache
-def sql_datasets(folder: Path) -> SqlFiles:
-    """Return the usable SQL datasets of a folder, with the broken ones and their errors; read once in a process.
-
-    In a Python file beside them: `sql_datasets(Path(__file__).parent)["shop.orders"].dataset`.
-
-    Looking up a broken dataset by its name raises DatasetIsBroken.
-    """
-    return usable(folder)
-
-
-def usable(folder: Path, cache: "Cache | None" = None) -> SqlFiles:
-    """Return the SQL datasets of a folder, which may read datasets of the Python files beside them. See `load_usable`.
-
-    Raises VarveError where it is called while a module that declares such a dataset is still being imported.
-    """
-    files = load_usable(folder, lambda: python_datasets(folder), cache)
-    if files.undeclared and (half_loaded := half_imported(folder)):
-        problems = "\n".join(map(str, files.problems))
-        raise VarveError(
-            f"{problems}\nWhat asks for SQL datasets while it is imported must declare its own above that, or in "
-            f"another module; it is {', '.join(half_loaded)}."
-        )
-    return files
-
-
-def loaded(folder: Path, cache: "Cache | None" = None) -> SqlFiles:
-    """Return the SQL datasets of a folder. Raises SqlErrors with every problem of every file."""
-    return usable(folder, cache).checked()
-
-
-def python_datasets(folder: Path) -> dict[str, Dataset]:
-    """Return the datasets that the Python files of a folder declare, by name."""
-    assets = [asset for asset in with_rejected(python_assets(folder)) if isinstance(asset, DatasetAsset)]
-    return {asset.dataset.name: asset.dataset for asset in assets}
 
 
 def assets_of(files: Mapping[str, SqlAsset], folder: Path) -> list[DatasetAsset | BrokenDataset]:
@@ -85,15 +45,7 @@ def sql_assets(files: Mapping[str, SqlAsset]) -> list[DatasetAsset | BrokenDatas
 
 
 def _asset(sql_asset: SqlAsset) -> DatasetAsset:
-    reads = {
-        _argument(name): PlannedReads(
-            dataset=sql_asset.upstreams[name],
-            dependency=sql_asset.dependency(name),
-            wait=sql_asset.compiled.waits[name],
-            columns=sql_asset.compiled.columns[name],
-        )
-        for name in sql_asset.reads
-    }
+    reads = {_argument(name): reads for name, reads in planned_reads(sql_asset).items()}
     dagster_options: dict[str, Any] = {
         "tags": {f"varve/{name}": value for name, value in sql_asset.compiled.tags},
         "metadata": {

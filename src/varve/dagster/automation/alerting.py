@@ -20,7 +20,8 @@ from varve.catalog.history.alerts.facts import AlertCatalog
 from varve.catalog.history.alerts.messages import Messages
 from varve.catalog.rejected import RejectedArrivals
 from varve.cdc.lag import capture_facts
-from varve.dagster.automation.reconciling import Reconciler, limits_of, looked_up
+from varve.dagster.automation.planner_facts import limits_of
+from varve.dagster.automation.reconciling import Reconciler, looked_up
 from varve.dagster.instance import sensor_daemon_seen
 from varve.dagster.partitions.sets_sensor import sets_of
 from varve.model.errors import counted

@@ -8,7 +8,6 @@ Not here: the decision what to do with a file (varve/planning/arrivals/arrivals.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import time
 from dataclasses import dataclass, field
@@ -19,7 +18,7 @@ import psycopg
 from varve.catalog.parts import Parts
 from varve.catalog.rejected import LeftOut, RejectedArrivals
 from varve.model.errors import BadInput
-from varve.planning.arrivals.arrivals import Rejected, Sorter, stamp_of
+from varve.planning.arrivals.arrivals import Rejected, Sorter, declaration_of, stamp_of
 from varve.planning.arrivals.landing_file import LandingFile, RejectionKind
 from varve.planning.run_requests import landing_source
 from varve.services.spark import is_server_lost, open_session
@@ -253,8 +252,3 @@ def cursor_of(text: str | None) -> dict[str, float]:
 def cursor_text(cursor: dict[str, float]) -> str:
     """Return the cursor as the text that Dagster stores."""
     return json.dumps(cursor)
-
-
-def declaration_of(dataset: Dataset) -> str:
-    """Return a hash of everything in the dataset's declaration that decides whether a file can be taken."""
-    return hashlib.blake2b(repr(dataset).encode(), digest_size=8).hexdigest()

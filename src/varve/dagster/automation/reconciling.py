@@ -19,6 +19,7 @@ from varve.catalog.catalog import Catalog
 from varve.catalog.code.deployments import Deployments
 from varve.catalog.leases import Leases
 from varve.catalog.planning.facts import CatalogFacts, Changes, living
+from varve.dagster.automation.planner_facts import catalog_facts, limits_of
 from varve.dagster.internal import keys_in_range
 from varve.dagster.leases.leases import dead_runs, end_dead
 from varve.dagster.partitions.definitions import dataset_partitions_def
@@ -27,7 +28,6 @@ from varve.dagster.partitions.sets_sensor import grow, sets_of
 from varve.dagster.runs.telling import tell_dead
 from varve.model.errors import UnknownPartition, VarveError
 from varve.model.partitions.dimension import DynamicDimension
-from varve.planning.judgement.judging import RetryLimits
 from varve.planning.reconcile import Limits, Planner
 from varve.planning.requested import ENVIRONMENT_TAG, RANGE_END_TAG, RANGE_START_TAG, asked_partitions, has_set
 from varve.services.postgres import connect
@@ -58,12 +58,6 @@ _UNFINISHED = [
     dg.DagsterRunStatus.STARTED,
     dg.DagsterRunStatus.CANCELING,
 ]
-
-
-def limits_of(settings: Settings) -> Limits:
-    """Return the limits of the settings: how failed partitions are retried, and how many partitions a run has."""
-    retry_limits = RetryLimits(settings.attempts, settings.backoff_seconds, settings.backoff_most_seconds)
-    return Limits(retry_limits, settings.partitions_per_run)
 
 
 @dataclass
@@ -159,11 +153,8 @@ def looked_up(
     """Return the facts of all partitions and the members of all dynamic sets; nothing is launched or ended."""
     Catalog(connection).ensure_schema()
     runs, _ = living_runs(graph, instance, connection, settings)
-    in_flight = runs_in_flight(graph, instance, runs)
-    for dataset, paths in living(connection).items():
-        in_flight[dataset] |= paths
-    codes = Deployments(connection).states(graph)
-    return CatalogFacts(connection, in_flight, codes), sets_of(instance, graph).members()
+    facts = catalog_facts(graph, connection, runs_in_flight(graph, instance, runs))
+    return facts, sets_of(instance, graph).members()
 
 
 def living_runs(

@@ -13,7 +13,8 @@ import dagster as dg
 import pendulum
 
 from varve.catalog.rejected import RejectedArrivals
-from varve.dagster.automation.reconciling import limits_of, looked_up
+from varve.dagster.automation.planner_facts import limits_of
+from varve.dagster.automation.reconciling import looked_up
 from varve.model.errors import counted, some
 from varve.planning.arrivals.arrivals import Rejected
 from varve.planning.graph import Graph

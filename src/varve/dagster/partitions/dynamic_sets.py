@@ -17,7 +17,7 @@ from varve.model.partitions.dimension import DynamicDimension, check_member
 from varve.model.partitions.partitioning import base_set, dagster_text, fold_texts, set_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from dagster import DagsterInstance
 
@@ -36,12 +36,7 @@ class PartitionSets:
     @property
     def dimensions(self) -> dict[str, DynamicDimension]:
         """One dimension of each set, by the name of the set."""
-        return {
-            dimension.set_name: dimension
-            for partitioning in self.partitionings
-            for dimension in partitioning.dimensions
-            if isinstance(dimension, DynamicDimension)
-        }
+        return _dimensions(self.partitionings)
 
     @property
     def folds(self) -> dict[str, Fold]:
@@ -55,11 +50,7 @@ class PartitionSets:
 
     def members(self) -> Members:
         """Return the keys of each set, sorted; texts that are no key of the dimension are left out."""
-        keys_by_set = {}
-        for name, dimension in self.dimensions.items():
-            texts = self.instance.get_dynamic_partitions(base_set(dimension))
-            keys_by_set[name] = tuple(sorted(_parsed(dimension, texts)))
-        return keys_by_set
+        return members_of(self.partitionings, self.instance.get_dynamic_partitions)
 
     def add(self, dimension: DynamicDimension, keys: Iterable[Value]) -> list[Value]:
         """Add keys to a set and to all folds of it, and return the keys that were new, in order.
@@ -111,6 +102,23 @@ class PartitionSets:
                         self.instance.delete_dynamic_partition(name, text)
                         changes.append(f"{name}: {text} is spelt {canonical}")
         return changes
+
+
+def members_of(partitionings: Iterable[Partitioning], keys_of: Callable[[str], Sequence[str]]) -> Members:
+    """Return the keys of each set of some partitionings, sorted, of those that Dagster has by the set's name."""
+    return {
+        name: tuple(sorted(_parsed(dimension, keys_of(base_set(dimension)))))
+        for name, dimension in _dimensions(partitionings).items()
+    }
+
+
+def _dimensions(partitionings: Iterable[Partitioning]) -> dict[str, DynamicDimension]:
+    return {
+        dimension.set_name: dimension
+        for partitioning in partitionings
+        for dimension in partitioning.dimensions
+        if isinstance(dimension, DynamicDimension)
+    }
 
 
 def _parsed(dimension: DynamicDimension, texts: Iterable[str]) -> list[Value]:

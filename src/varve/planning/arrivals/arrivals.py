@@ -9,6 +9,7 @@ Not here: the folders themselves (varve/sources/landing/landing.py), the content
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -259,3 +260,8 @@ class Sorter:
                 file, RejectionKind.HALF_WRITTEN, "it is being written since then, and never done", key
             )
         return rejection
+
+
+def declaration_of(dataset: Dataset) -> str:
+    """Return a hash of everything in the dataset's declaration that decides whether a file can be taken."""
+    return hashlib.blake2b(repr(dataset).encode(), digest_size=8).hexdigest()

@@ -17,7 +17,7 @@ from varve.sql.names.scope_variables import variable_of
 from varve.sql.names.visible import owner_of, sources_of, visible_sources
 from varve.sql.syntax.body import span_of
 from varve.sql.syntax.errors import Span
-from varve.sql.syntax.lexer import tokens_of
+from varve.sql.syntax.lexer import tokens_within
 from varve.sql.syntax.other_dialects import FUNCTIONS
 
 if TYPE_CHECKING:
@@ -29,12 +29,13 @@ if TYPE_CHECKING:
 
 def dialect_problems(sql: SqlDataset, query: exp.Query, columns: Mapping[str, Collection[str]]) -> Iterator[Problem]:
     """Yield a problem for each function or name of another dialect, and for missing commas; `columns` by dataset."""
-    for name, span in function_calls(sql, query):
+    calls = list(function_calls(sql, query))
+    for name, span in calls:
         if name in FUNCTIONS:
             yield sql.problem(span, f"Spark has no function {name}; write {FUNCTIONS[name]}.")
         elif name == "IDENTIFIER":
             yield sql.problem(span, "which datasets are read must stand in the text; write db.table.")
-    places = [span for name, span in function_calls(sql, query) if name == "UNNEST"]
+    places = [span for name, span in calls if name == "UNNEST"]
     for node, span in zip(query.find_all(exp.Unnest), places, strict=False):
         columns_read = [column for column in node.find_all(exp.Column) if variable_of(column, sql.variables) is None]
         if columns_read and not node.find_ancestor(exp.Lateral):
@@ -52,8 +53,7 @@ def dialect_problems(sql: SqlDataset, query: exp.Query, columns: Mapping[str, Co
 def function_calls(sql: SqlDataset, query: exp.Query) -> Iterator[tuple[str, Span]]:
     """Yield each function that a query calls, in capitals, and the place of its name."""
     where = next(span for own_query, span in zip(sql.queries, sql.query_spans, strict=True) if own_query is query)
-    blank = re.sub(r"[^\n]", " ", sql.source.text[: where.start])
-    tokens = tokens_of(blank + sql.source.text[where.start : where.end])
+    tokens = tokens_within(sql.source.text, where.start, where.end)
     for before, token, after in zip([None, *tokens], tokens, tokens[1:], strict=False):
         is_name = token.token_type not in {TokenType.STRING, TokenType.IDENTIFIER}
         is_field = before is not None and before.token_type is TokenType.DOT

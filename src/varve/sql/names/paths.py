@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
+from varve.sql.names.trees import copied
 from varve.sql.names.visible import aliases_of, columns_of, visible_sources
 
 if TYPE_CHECKING:
@@ -57,9 +58,9 @@ def resolved(tree: exp.Expr, columns: Columns) -> exp.Expr:
         if resolved_parts is None:
             continue
         table, name, fields = resolved_parts
-        expression: exp.Expr = exp.Column(this=name.copy(), table=table.copy() if table is not None else None)
+        expression: exp.Expr = exp.Column(this=copied(name), table=copied(table) if table is not None else None)
         for field in fields:
-            expression = exp.Dot(this=expression, expression=field.copy())
+            expression = exp.Dot(this=expression, expression=copied(field))
         column.replace(expression)
     return tree
 

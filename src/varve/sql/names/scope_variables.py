@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from varve.model.errors import nearest
+from varve.sql.names.trees import copied
 from varve.sql.names.visible import owner_of
 from varve.sql.syntax.body import span_of
 from varve.sql.syntax.errors import Problem
@@ -31,15 +32,19 @@ def free_names(expression: exp.Expr) -> list[tuple[str, Span | None]]:
     names = []
     for node in expression.walk():
         if isinstance(node, exp.Column) and not isinstance(node.this, exp.Star):
-            names.append((node.sql("spark").replace("`", "").lower(), span_of(node)))
+            names.append((_written(node).replace("`", "").lower(), span_of(node)))
         elif isinstance(node, exp.Placeholder) and isinstance(node.this, str):
             names.append((node.this.lower(), span_of(node)))
     return names
 
 
+def _written(column: exp.Column) -> str:
+    return column.name if len(column.parts) == 1 else column.sql("spark")
+
+
 def substitute(expression: exp.Expr, values: Mapping[str, exp.Expr]) -> exp.Expr:
     """Return a copy of the expression with some of its variables replaced by expressions."""
-    return replace_variables(expression, set(values), lambda name: exp.paren(values[name].copy()))
+    return replace_variables(expression, set(values), lambda name: exp.Paren(this=copied(values[name])))
 
 
 def replace_variables(tree: exp.Expr, variables: Collection[str], value: Callable[[str], exp.Expr]) -> exp.Expr:
@@ -55,7 +60,7 @@ def replace_variables(tree: exp.Expr, variables: Collection[str], value: Callabl
             return exp.alias_(replacement, name, quoted=True)
         return replacement
 
-    return tree.copy().transform(replaced, copy=False)
+    return copied(tree).transform(replaced, copy=False)
 
 
 def variable_of(node: exp.Expr, variables: Collection[str]) -> str | None:

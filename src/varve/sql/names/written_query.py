@@ -22,7 +22,7 @@ from varve.sql.names.paths import is_by_database, parts_of
 from varve.sql.names.scope_variables import variable_of
 from varve.sql.syntax.body import tables_of
 from varve.sql.syntax.errors import Span
-from varve.sql.syntax.lexer import tokens_of
+from varve.sql.syntax.lexer import tokens_within
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -79,10 +79,9 @@ class WrittenQuery:
     columns: Columns
 
     @cached_property
-    def tokens(self) -> list[Token]:
+    def tokens(self) -> Sequence[Token]:
         """The tokens of the query; their offsets are those of the file."""
-        blank = "".join(char if char == "\n" else " " for char in self.text[: self.span.start])
-        return tokens_of(blank + self.text[self.span.start : self.span.end])
+        return tokens_within(self.text, self.span.start, self.span.end)
 
     def pieces(self, edits: Iterable[Edit], span: Span | None = None) -> list[QueryPiece]:
         """Return the text of the query, or of `span`, after these edits; edits outside of the span are ignored."""

@@ -6,7 +6,8 @@ Not here: the scopes themselves (scopes.py).
 from __future__ import annotations
 
 import datetime as dt
-from functools import partial
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 from varve.model.errors import VarveError, nearest
@@ -15,9 +16,10 @@ from varve.model.partitions.partitioning import Partitioning
 from varve.sql.evaluate.constants import NotConstant, Typed, evaluate, vector
 from varve.sql.evaluate.vector import Vector
 from varve.sql.names.scope_variables import free_names, substitute, variable_of
+from varve.sql.names.trees import text_of
 from varve.sql.partitions.columns_of_time import ColumnError, PartitionValue, columns_of_time
 from varve.sql.partitions.key_format import key_format
-from varve.sql.partitions.scopes import ScopeAxis, Scopes, same_name, window_variables
+from varve.sql.partitions.scopes import ScopeAxis, Scopes, generator_meaning, same_name, window_variables
 from varve.sql.syntax.errors import SqlErrors
 from varve.sql.syntax.sql_file import DynamicSet, Named, TimeSeries, ValueList
 
@@ -189,7 +191,7 @@ def _generator(dataset: SqlDataset, value: PartitionValue) -> Generator:
 
 def _axis(dataset: SqlDataset, generator: Generator, values: Sequence[PartitionValue]) -> ScopeAxis:
     if isinstance(generator, TimeSeries):
-        return ScopeAxis(generator, _time(generator, values), {})
+        return ScopeAxis(generator, _time(_Series.of(generator, values)), {})
     if len(values) > 1:
         raise VarveError(
             f"partition columns {values[0].column.name} and {values[1].column.name} both follow {generator.variable}; "
@@ -229,8 +231,25 @@ def _keys(generator: ValueList, column: ColumnDefinition, expression: exp.Expr, 
     return value_by_key
 
 
-def _time(series: TimeSeries, values: Sequence[PartitionValue]) -> TimeDimension:
+@dataclass(frozen=True)
+class _Series:
+    """A TIMESERIES and its partition columns; equal to another one that says the same elsewhere."""
+
+    meaning: str
+    series: TimeSeries = field(compare=False)
+    values: tuple[PartitionValue, ...] = field(compare=False)
+
+    @classmethod
+    def of(cls, series: TimeSeries, values: Sequence[PartitionValue]) -> _Series:
+        columns = [(value.column.name, value.column.type, text_of(value.expression)) for value in values]
+        return cls(f"{generator_meaning(series)} {columns}", series, tuple(values))
+
+
+# Many datasets of a project have one series, whose keys are compared with many windows. What is raised is not kept.
+@lru_cache(maxsize=64)
+def _time(what: _Series) -> TimeDimension:
     """The time dimension whose partition columns have exactly the values of these expressions for its windows."""
+    series, values = what.series, what.values
 
     def computed(expression: exp.Expr, windows: Sequence[tuple[int, int]]) -> list[object]:
         moments = [window_variables(series, start, end) for start, end in windows]

@@ -96,6 +96,21 @@ class QueryPlan:
         """The variables of the scopes of some partitions, as columns. The query's session is in UTC."""
         return Bindings(self.scopes.columns(keys), len(keys))
 
+    def candidates(self, box: PartitionBox) -> tuple[list[PartitionKey], Bindings]:
+        """The partitions of a box of the reader, and the variables of their scopes.
+
+        Who asks for the readers of one partition after the other asks for the same ones each time: they are kept.
+        """
+        (last,) = self._last_candidates
+        if last is None or last[0] != box:
+            keys = [*box.partitions()]
+            self._last_candidates[0] = last = box, keys, self.bindings(keys)
+        return last[1:]
+
+    @cached_property
+    def _last_candidates(self) -> list[tuple[PartitionBox, list[PartitionKey], Bindings] | None]:
+        return [None]
+
     def upstream_partitions(self, members: Members | None, *, any_member: bool = False) -> dict[str, Upstream]:
         """The theoretical partitions of each dataset that is read, by its name; see `Upstream`."""
         return {
@@ -173,8 +188,10 @@ class PlannedDependency(Dependency):
     ) -> Mapped:
         """See Dependency."""
         box = what if isinstance(what, PartitionBox) else PartitionBox.at(self.upstream, what)
-        candidates = self._candidates(members, now)
-        bindings = self.plan.bindings(candidates)
+        choices = [everything(dimension, members, now) for dimension in self.reader.dimensions]
+        if not all(choices):
+            return Mapped((), (), ())
+        candidates, bindings = self.plan.candidates(PartitionBox(self.reader, tuple(choices)))
         upstreams = self.plan.upstream_partitions(members)
         reading_partitions: set[PartitionKey] = set()
         for query_scans in self.plan.dependencies:
@@ -215,11 +232,6 @@ class PlannedDependency(Dependency):
             return self.known_ways
         samples = [(key, boxes) for key, boxes in self._sampled() if boxes]
         return tuple(self._covering(place, samples) for place in range(len(self.upstream.dimensions)))
-
-    def _candidates(self, members: Members | None, now: dt.datetime | None) -> list[PartitionKey]:
-        """All theoretical partitions of the reader, up to the last window that exists at `now`."""
-        choices = [everything(dimension, members, now) for dimension in self.reader.dimensions]
-        return [*PartitionBox(self.reader, tuple(choices)).partitions()] if all(choices) else []
 
     def _sampled(self) -> list[tuple[PartitionKey, list[PartitionBox]]]:
         values: list[Sequence[Value]] = []

@@ -11,7 +11,7 @@ Not here: how an expression is evaluated (evaluate/functions.py), and the scope'
 from __future__ import annotations
 
 import datetime as dt
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -21,6 +21,7 @@ from varve.model.errors import VarveError
 from varve.model.partitions.dimension import DynamicDimension, TimeDimension
 from varve.sql.evaluate.constants import Typed, evaluate, vector
 from varve.sql.evaluate.vector import Vector
+from varve.sql.names.trees import text_of
 from varve.sql.syntax.sql_file import Named, TimeSeries
 
 if TYPE_CHECKING:
@@ -106,6 +107,14 @@ class Scopes:
         return tuple(insert_by_name.get(column.name) or same_name(column) for column in self.dataset.partition_columns)
 
     @cached_property
+    def meaning(self) -> str:
+        """A text that is the same for scopes in which the variables have the same values for the same partitions."""
+        named = [*self.dataset.lets, *self.inserts]
+        texts = [len(self.dataset.lets), *((each.name, text_of(each.expression)) for each in named)]
+        generators = [generator_meaning(axis.generator) for axis in self.axes]
+        return repr((self.partitioning, self.timezone, generators, texts))
+
+    @cached_property
     def types(self) -> dict[str, str]:
         """The Spark type of each variable, in the order in which variables are bound."""
         return {name: typed.type for name, typed in self.of(self.sample).values.items()}
@@ -125,6 +134,11 @@ class Scopes:
             else:
                 values.append(next(iter(dimension.keys(members))))
         return self.partitioning.key(values)
+
+
+def generator_meaning(generator: Generator) -> str:
+    """A text that is the same for generators that bind the same variables to the same values, wherever they stand."""
+    return repr([(part.name, getattr(generator, part.name)) for part in fields(generator) if part.name != "span"])
 
 
 def same_name(column: ColumnDefinition) -> Named:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from varve.sql.names.scope_variables import SCOPE
-from varve.sql.pushdown.predicates import columns_of, opaque, replaced
+from varve.sql.names.trees import copied, replaced
+from varve.sql.pushdown.predicates import columns_of, opaque
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -47,9 +48,9 @@ def _with_constants(condition: exp.Expr, alias: str, branch: Leaf) -> exp.Expr:
 
     def constant(column: exp.Column) -> exp.Expr:
         if column.table != alias:
-            return column.copy()
+            return copied(column)
         origin = branch.get(column.name)
-        return exp.paren(origin.copy()) if origin is not None and _is_constant(origin) else opaque()
+        return exp.Paren(this=copied(origin)) if origin is not None and _is_constant(origin) else opaque()
 
     return replaced(condition, constant)
 

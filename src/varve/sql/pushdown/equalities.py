@@ -8,15 +8,16 @@ from __future__ import annotations
 from sqlglot import exp
 
 from varve.sql.names.scope_variables import SCOPE
+from varve.sql.names.trees import copied, replaced, text_of
 from varve.sql.pushdown.grouping import is_aggregate
-from varve.sql.pushdown.predicates import columns_of, replaced
+from varve.sql.pushdown.predicates import columns_of
 from varve.sql.pushdown.relation_tree import nested_queries
 from varve.sql.syntax.type_names import UNKNOWN, simple_name
 
 
 def with_implied_conditions(conditions: list[exp.Expr]) -> list[exp.Expr]:
     """The conditions, and those that equal columns imply: a.x = b.y and P(b.y) give P(a.x)."""
-    by_text = {condition.sql("spark"): condition for condition in conditions}
+    by_text = {text_of(condition): condition for condition in conditions}
     for _ in range(2):
         equal = [pair for condition in by_text.values() if (pair := _equal_columns(condition))]
         for first, second in [*equal, *[(second, first) for first, second in equal]]:
@@ -27,13 +28,13 @@ def with_implied_conditions(conditions: list[exp.Expr]) -> list[exp.Expr]:
                 if nested_queries(condition) or is_aggregate(condition):
                     continue
                 implied = _at(condition, first)
-                by_text.setdefault(implied.sql("spark"), implied)
+                by_text.setdefault(text_of(implied), implied)
     return list(by_text.values())
 
 
 def _at(condition: exp.Expr, replacement: exp.Column) -> exp.Expr:
     """Return the condition, which concerns one column, as a condition on another column."""
-    return replaced(condition, lambda column: (column if column.table == SCOPE else replacement).copy())
+    return replaced(condition, lambda column: copied(column if column.table == SCOPE else replacement))
 
 
 def _equal_columns(condition: exp.Expr) -> tuple[exp.Column, exp.Column] | None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from varve.sql.names.scope_variables import SCOPE
+from varve.sql.names.trees import text_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -30,7 +31,7 @@ def is_aggregate(node: exp.Expr) -> bool:
 
 def is_determined_by(node: exp.Expr, keys: Collection[str]) -> bool:
     """Whether an expression is determined by expressions that are among the keys (SQL texts)."""
-    if node.sql("spark") in keys:
+    if keys and text_of(node) in keys:
         return True
     if isinstance(node, exp.Column):
         return node.table == SCOPE
@@ -50,18 +51,16 @@ def group_keys(node: exp.Select) -> frozenset[str] | None:
     if any(group.args.get(word) for word in ("rollup", "cube", "grouping_sets", "totals")):
         return frozenset()
     if group.args.get("all"):
-        return frozenset(
-            projection.unalias().sql("spark") for projection in node.selects if not is_aggregate(projection)
-        )
+        return frozenset(text_of(projection.unalias()) for projection in node.selects if not is_aggregate(projection))
     keys = set()
     for key in group.expressions:
         if isinstance(key, exp.Rollup | exp.Cube | exp.GroupingSets):
             return frozenset()
         at = int(key.name) - 1 if isinstance(key, exp.Literal) and key.is_int else None
         if at is None:
-            keys.add(key.sql("spark"))
+            keys.add(text_of(key))
         elif 0 <= at < len(node.selects):
-            keys.add(node.selects[at].unalias().sql("spark"))
+            keys.add(text_of(node.selects[at].unalias()))
     return frozenset(keys)
 
 
@@ -75,5 +74,5 @@ def window_keys(node: exp.Select) -> frozenset[str] | None:
     partition_keys: list[set[str]] = []
     for window in windows:
         over = named.get(window.alias, window) if window.args.get("alias") else window
-        partition_keys.append({key.sql("spark") for key in over.args.get("partition_by") or ()})
+        partition_keys.append({text_of(key) for key in over.args.get("partition_by") or ()})
     return frozenset(set.intersection(*partition_keys))

@@ -16,6 +16,7 @@ from sqlglot import exp
 
 from varve.sql.evaluate.functions import Evaluator, is_known, truth
 from varve.sql.evaluate.vector import Array, CannotEvaluate
+from varve.sql.names.trees import copied
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -56,11 +57,6 @@ def opaque() -> exp.Column:
     return exp.column("_", OPAQUE)
 
 
-def replaced(node: exp.Expr, column: Callable[[exp.Column], exp.Expr]) -> exp.Expr:
-    """Return a copy of the expression in which each column is replaced by the result of `column(...)`."""
-    return node.copy().transform(lambda part: column(part) if isinstance(part, exp.Column) else part, copy=False)
-
-
 def weakened(node: exp.Expr, is_known_column: Callable[[exp.Column], bool]) -> exp.Expr | None:
     """Return the weakened condition, in the form that this module describes; None where nothing is left of it."""
     return _weakened(node, is_known_column, negated=False)
@@ -97,11 +93,11 @@ def _weakened(  # noqa: PLR0911 - one for each kind of condition
     if isinstance(node, exp.Between) and not node.args.get("symmetric"):
         low = exp.GTE(this=node.this, expression=node.args["low"])
         high = exp.LTE(this=node.this, expression=node.args["high"])
-        both = exp.And(this=low.copy(), expression=high.copy())
+        both = exp.And(this=copied(low), expression=copied(high))
         return _weakened(both, is_known_column, negated=negated)
     if not _is_known(node, is_known_column):
         return None
-    atom = node.copy()
+    atom = copied(node)
     if not negated:
         return atom
     opposite = _OPPOSITES.get(type(atom))

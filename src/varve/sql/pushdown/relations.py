@@ -10,14 +10,17 @@ Not here: which conditions reach a scan (scans.py).
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import product
+from operator import is_
 from typing import TYPE_CHECKING, TypeAlias
 
 from sqlglot import exp
 
 from varve.sql.names.scope_variables import SCOPE
+from varve.sql.names.trees import copied, replaced
 from varve.sql.pushdown.grouping import is_determined_by
-from varve.sql.pushdown.predicates import OPAQUE, columns_of, opaque, replaced
+from varve.sql.pushdown.predicates import OPAQUE, columns_of, opaque
 from varve.sql.syntax.type_names import UNKNOWN
 
 if TYPE_CHECKING:
@@ -41,6 +44,7 @@ class Scan:
         place: its number in the query; its columns belong to the table `@<place>` in conditions.
         table: the node in the query; a CTE that is referred to twice has two scans of one table.
         conditions: what a row must satisfy to matter, over its partition columns, scope variables and other scans.
+        texts: the conditions as texts in Spark's SQL, once all of them are known.
     """
 
     place: int
@@ -48,6 +52,7 @@ class Scan:
     table: exp.Table
     columns: Mapping[str, str]
     conditions: list[exp.Expr] = field(default_factory=list)
+    texts: tuple[str, ...] = ()
 
     @property
     def alias(self) -> str:
@@ -78,7 +83,7 @@ class ScanRelation(Relation):
 
     scan: Scan = field(kw_only=True)
 
-    @property
+    @cached_property
     def leaves(self) -> list[Leaf]:
         """Every partition column is its own origin."""
         return [{name: exp.column(name, self.scan.alias) for name in self.scan.columns}]
@@ -139,8 +144,10 @@ class SelectRelation(Relation):
     nullable: frozenset[str] = frozenset()
     keys: frozenset[str] | None = None
     windows: frozenset[str] | None = None
+    # What its leaves were derived from when they were asked for last, and they: `nullable` shrinks meanwhile.
+    _derived: tuple[frozenset[str], list[list[Leaf]], list[Leaf]] | None = field(default=None, repr=False)
 
-    @property
+    @cached_property
     def projections(self) -> dict[str, exp.Expr]:
         """The expressions of its result, by name."""
         return dict(zip(self.names, [projection.unalias() for projection in self.node.selects], strict=True))
@@ -160,9 +167,18 @@ class SelectRelation(Relation):
     def leaves(self) -> list[Leaf]:
         """The origins of its projections, derived from those of its sources."""
         leaf_tables = [source.relation.leaves for source in self.sources.values()]
+        if self._derived is not None:
+            nullable, before, leaves = self._derived
+            if nullable == self.nullable and len(before) == len(leaf_tables) and all(map(is_, before, leaf_tables)):
+                return leaves
+        leaves = self._leaves(leaf_tables)
+        self._derived = self.nullable, leaf_tables, leaves
+        return leaves
+
+    def _leaves(self, leaf_tables: list[list[Leaf]]) -> list[Leaf]:
         count = 1
-        for leaves in leaf_tables:
-            count *= len(leaves)
+        for leaves_of_source in leaf_tables:
+            count *= len(leaves_of_source)
         if count > _MOST_LEAVES:
             return [{}]
         all_leaves: list[Leaf] = []
@@ -186,11 +202,11 @@ class SelectRelation(Relation):
 
     def _traced(self, column: exp.Column, leaves: Mapping[str, Leaf]) -> exp.Expr:
         if column.table == SCOPE:
-            return column.copy()
+            return copied(column)
         if column.table in self.nullable or column.table not in leaves:
             return opaque()
         origin = leaves[column.table].get(column.name)
-        return exp.paren(origin.copy()) if origin is not None else opaque()
+        return exp.Paren(this=copied(origin)) if origin is not None else opaque()
 
     def traced(self, column: exp.Column) -> exp.Expr:
         """Return the origin of a column of one of its sources, or of a query around it.
@@ -207,7 +223,7 @@ class SelectRelation(Relation):
         leaves = relation.leaves if relation is not None else []
         if len(leaves) != 1 or column.name not in leaves[0]:
             return opaque()
-        return exp.paren(leaves[0][column.name].copy())
+        return exp.Paren(this=copied(leaves[0][column.name]))
 
 
 @dataclass(frozen=True)

@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from varve.sql.names.scope_variables import SCOPE
+from varve.sql.names.trees import copied, replaced, text_of
 from varve.sql.pushdown.constants import constant_conditions
 from varve.sql.pushdown.equalities import with_implied_conditions
 from varve.sql.pushdown.grouping import is_aggregate, is_determined_by
 from varve.sql.pushdown.outer_joins import null_rejected
-from varve.sql.pushdown.predicates import OUT, columns_of, conjuncts, replaced, weakened
+from varve.sql.pushdown.predicates import OUT, columns_of, conjuncts, weakened
 from varve.sql.pushdown.relation_tree import RelationTreeBuilder, nested_queries
 from varve.sql.pushdown.relations import (
     JoinedRelation,
@@ -86,8 +87,9 @@ def dependencies(query: exp.Expr, partitions: Mapping[str, Mapping[str, str]]) -
             # be FALSE.
             tables = {column.table for column in columns_of(condition)} if condition is not None else set()
             if condition is not None and (scan.alias in tables or tables <= {SCOPE}):
-                texts.setdefault(condition.sql("spark"), condition)
+                texts.setdefault(text_of(condition), condition)
         scan.conditions[:] = texts.values()
+        scan.texts = tuple(texts)
     return Dependencies(tuple(builder.scans))
 
 
@@ -218,7 +220,7 @@ class _Pushdown:
             if column.table == source.alias:
                 return _typed(exp.column(column.name, OUT), column)
             is_fixed = column.table == SCOPE or column.table.startswith("@")
-            return column.copy() if is_fixed else selection.traced(column)
+            return copied(column) if is_fixed else selection.traced(column)
 
         plain = [] if source.sealed else [condition for condition in conditions if not nested_queries(condition)]
         by_constants = constant_conditions(selection, source, plain)
@@ -245,9 +247,9 @@ def _outs(condition: exp.Expr) -> set[str]:
 
 def _projected(column: exp.Column, projections: Mapping[str, exp.Expr]) -> exp.Expr:
     if column.table != OUT:
-        return column.copy()
+        return copied(column)
     projection = projections[column.name]
-    return projection.copy() if isinstance(projection, exp.Column) else exp.paren(projection.copy())
+    return copied(projection) if isinstance(projection, exp.Column) else exp.Paren(this=copied(projection))
 
 
 def _moved(condition: exp.Expr, names: Mapping[str, str], table: str) -> exp.Expr:
@@ -255,7 +257,7 @@ def _moved(condition: exp.Expr, names: Mapping[str, str], table: str) -> exp.Exp
 
     def named(column: exp.Column) -> exp.Expr:
         if column.table != OUT:
-            return column.copy()
+            return copied(column)
         return _typed(exp.column(names.get(column.name, column.name), table), column)
 
     return replaced(condition, named)

@@ -7,21 +7,21 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
-from sqlglot.dialects import Dialect
 from sqlglot.errors import ParseError, TokenError
 
 from varve.model.errors import nearest
 from varve.model.schema import Kind
 from varve.sql.syntax.errors import Problem, SourceFile, Span, SqlError
-from varve.sql.syntax.lexer import ContinuedComment, lacks_comma, template_in, tokens_of
+from varve.sql.syntax.lexer import ContinuedComment, blanked, lacks_comma, parsed_tokens, template_in, tokens_of
 from varve.sql.syntax.refused_tokens import misspelt_keyword, refused_syntax
 from varve.sql.syntax.tokens import unclosed_problem
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from sqlglot.tokenizer_core import Token
 
@@ -49,7 +49,7 @@ def parse_expression(source: SourceFile, span: Span) -> exp.Expr:
 def parsed(text: str) -> exp.Expr:
     """Parse an expression that Varve generated. Raises sqlglot's errors."""
     expression: exp.Expr | None
-    (expression,) = Dialect.get_or_raise("spark").parser().parse(tokens_of(text), text)
+    (expression,) = parsed_tokens(tokens_of(text), text)
     assert expression is not None
     return expression
 
@@ -57,13 +57,19 @@ def parsed(text: str) -> exp.Expr:
 def parse_type(source: SourceFile, span: Span) -> str:
     """Parse a Spark type and return it in canonical upper case: `decimal(10,2)` -> `DECIMAL(10, 2)`."""
     text = source.text[span.start : span.end]
+    if (canonical := _canonical_type(text)) is None:
+        raise SqlError(Problem(source, span, _no_type(text)))
+    return canonical
+
+
+# The columns of a project have few types.
+@lru_cache(maxsize=256)
+def _canonical_type(text: str) -> str | None:
     try:
         data_type = exp.DataType.build(text, dialect="spark")
     except (ParseError, ValueError):
-        raise SqlError(Problem(source, span, _no_type(text))) from None
-    if data_type.this is exp.DataType.Type.USERDEFINED:
-        raise SqlError(Problem(source, span, _no_type(text)))
-    return data_type.sql("spark")
+        return None
+    return None if data_type.this is exp.DataType.Type.USERDEFINED else data_type.sql("spark")
 
 
 def _no_type(text: str) -> str:
@@ -116,10 +122,9 @@ def _ancestors(node: Any) -> Iterator[Any]:
 
 def _parse(source: SourceFile, span: Span) -> exp.Expr:
     # The text before the span becomes blanks, so that lines and columns are those of the file.
-    before = re.sub(r"[^\n]", " ", source.text[: span.start])
-    text = before + source.text[span.start : span.end]
+    text = blanked(source.text, span.start, span.end)
     expressions: list[exp.Expr | None]
-    tokens: list[Token] = []
+    tokens: Sequence[Token] = ()
     try:
         tokens = tokens_of(text)
         if (template := template_in(text, tokens)) is not None:
@@ -133,7 +138,7 @@ def _parse(source: SourceFile, span: Span) -> exp.Expr:
             )
         if (refused := refused_syntax(text, tokens)) is not None:
             raise SqlError(Problem(source, *refused))
-        expressions = Dialect.get_or_raise("spark").parser().parse(tokens, text)
+        expressions = parsed_tokens(tokens, text)
     except ContinuedComment as error:
         raise SqlError(Problem(source, Span(error.start, error.start + 2), str(error))) from None
     except ParseError as error:

@@ -9,6 +9,7 @@ Not here: the parser (body.py, tokens.py).
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from sqlglot.dialects import Dialect
@@ -16,6 +17,8 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from sqlglot import exp
 
 _STRINGS = {TokenType.STRING, TokenType.RAW_STRING}
 # An octal escape begins with 0 or 1 and has three digits; Spark reads any other escaped character as itself.
@@ -28,6 +31,9 @@ _TEMPLATE = re.compile(r"\{\{|\{%|\$\{")
 _WORDS = {TokenType.VAR, TokenType.IDENTIFIER, TokenType.NUMBER, TokenType.STRING, TokenType.R_PAREN}
 _BLOCK_COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 _CONTINUED = re.compile(r"--[^\n]*\\\r?\n")
+_NOT_A_LINE_END = re.compile(r"[^\n]")
+# What may be a number that Spark reads in another way.
+_NUMBERS = re.compile(r"0x|\dBD|\.BD", re.IGNORECASE)
 
 
 class ContinuedComment(ValueError):
@@ -38,11 +44,34 @@ class ContinuedComment(ValueError):
         super().__init__("a comment that ends with \\ goes on in the next line; write something after the \\.")
 
 
-def tokens_of(text: str) -> list[Token]:
+# While a file is compiled, its query is asked for several times, and so are the words of its variables.
+@lru_cache(maxsize=64)
+def tokens_of(text: str) -> tuple[Token, ...]:
     """Return the tokens of a text. Raises Continued, and sqlglot's TokenError for an unclosed quote or comment."""
     tokens = Dialect.get_or_raise("spark").tokenize(text)
-    _refuse_continued(text, tokens)
-    return list(_with_numbers(list(_with_strings(text, tokens)), text))
+    if _CONTINUED.search(text):
+        _refuse_continued(text, tokens)
+    if any(token.token_type in _STRINGS for token in tokens):
+        tokens = list(_with_strings(text, tokens))
+    return tuple(_with_numbers(tokens, text) if _NUMBERS.search(text) else tokens)
+
+
+def tokens_within(text: str, start: int, end: int) -> tuple[Token, ...]:
+    """Return the tokens of a part of a text, with the offsets and lines of the whole. Raises as `tokens_of` does."""
+    return tokens_of(blanked(text, start, end))
+
+
+def parsed_tokens(tokens: Sequence[Token], text: str) -> list[exp.Expr | None]:
+    """Return the trees of the statements that these tokens are. Raises sqlglot's errors."""
+    # The trees keep the lists of comments of their tokens, empty ones too, and the parser adds to them.
+    own = [_as(token, token.token_type, token.text) for token in tokens]
+    trees: list[exp.Expr | None] = Dialect.get_or_raise("spark").parser().parse(own, text)
+    return trees
+
+
+def blanked(text: str, start: int, end: int) -> str:
+    """Return the text up to `end`, with blanks for the characters before `start`: offsets and lines stay the same."""
+    return _NOT_A_LINE_END.sub(" ", text[:start]) + text[start:end]
 
 
 def decoded(literal: str) -> str:
@@ -141,4 +170,5 @@ def _with_numbers(tokens: Sequence[Token], text: str) -> Iterator[Token]:
 
 
 def _as(token: Token, kind: TokenType, text: str) -> Token:
-    return Token(kind, text, line=token.line, col=token.col, start=token.start, end=token.end, comments=token.comments)
+    comments = list(token.comments)
+    return Token(kind, text, line=token.line, col=token.col, start=token.start, end=token.end, comments=comments)

@@ -8,6 +8,7 @@ Not here: functions and names of other dialects (checks/habits.py), and what Spa
 from __future__ import annotations
 
 import difflib
+import re
 import unicodedata
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -43,7 +44,7 @@ _TYPED = {"DATE", "TIMESTAMP", "TIMESTAMP_NTZ", "TIMESTAMP_LTZ", "TIME", "INTERV
 
 def lookalike_sign(text: str, tokens: Sequence[Token]) -> Refusal | None:
     """Return the first sign outside of texts and comments that only looks like a sign of SQL."""
-    for token in tokens:
+    for token in () if text.isascii() else tokens:
         if token.token_type in _LITERALS:
             continue
         for at in range(token.start, token.end + 1):
@@ -58,7 +59,9 @@ def refused_syntax(text: str, tokens: Sequence[Token]) -> Refusal | None:
     """Return the first place that Spark refuses, and what to write instead."""
     if (sign := lookalike_sign(text, tokens)) is not None:
         return sign
-    refusals = [refusal for rule in _RULES for refusal in rule(text, _Tokens(tokens))]
+    by_place = _Tokens(tokens)
+    rules = [rule for rule, about in _RULES if about.search(text)]
+    refusals = [refusal for rule in rules for refusal in rule(text, by_place)]
     return min(refusals, key=lambda refusal: refusal[0], default=None)
 
 
@@ -84,15 +87,14 @@ class _Tokens:
 
     def __init__(self, tokens: Sequence[Token]) -> None:
         self.all = tokens
+        self._words = ["" if token.token_type in _LITERALS else token.text.upper() for token in tokens]
 
     def __len__(self) -> int:
         return len(self.all)
 
     def word(self, at: int) -> str:
         """Return the word or sign in capitals; empty for texts and names between quotes."""
-        if not 0 <= at < len(self.all) or self.all[at].token_type in _LITERALS:
-            return ""
-        return self.all[at].text.upper()
+        return self._words[at] if 0 <= at < len(self._words) else ""
 
     def words(self, at: int, *expected: str) -> bool:
         return all(self.word(at + place) == word for place, word in enumerate(expected))
@@ -292,6 +294,12 @@ def _unnest(text: str, tokens: _Tokens) -> Iterator[Refusal]:
             yield span, f"{explanation}; write UNNEST(values) AS e(value)."
 
 
-_RULES: tuple[Callable[[str, _Tokens], Iterator[Refusal]], ...] = (
-    _top, _fetch, _double_quotes, _brackets, _stars, _operators, _commas, _casts, _units, _unnest,
+# Each rule with what a text has in which it finds something.
+_RULES: tuple[tuple[Callable[[str, _Tokens], Iterator[Refusal]], re.Pattern[str]], ...] = tuple(
+    (rule, re.compile(about, re.IGNORECASE))
+    for rule, about in (
+        (_top, "TOP"), (_fetch, "FETCH"), (_double_quotes, '"'), (_brackets, r"[\[{]"),
+        (_stars, "EXCLUDE|REPLACE|DISTINCT"), (_operators, "~|SIMILAR|ZONE|->>"), (_commas, ","), (_casts, "CAST|::"),
+        (_units, "DATE|TIMESTAMP"), (_unnest, "UNNEST"),
+    )
 )  # fmt: skip

@@ -35,6 +35,8 @@ CLAUSES = (
 )  # fmt: skip
 
 
+_CLAUSES_BY_WORD = {words[0]: [other for other in CLAUSES if other[0] == words[0]] for words in CLAUSES}
+
 # Clauses whose word may be the name of a column too: in an expression they begin where one of these words follows.
 _MAY_BE_NAMES = {
     "INDEX": {"(", "UNIQUE"},
@@ -152,7 +154,8 @@ class Cursor:
 
     def clause(self) -> tuple[str, ...] | None:
         """Return the words of the clause that begins here; None where none does."""
-        return next((words for words in CLAUSES if self.sees(*words)), None)
+        word = self.tokens[self.place].text.upper() if self.place < len(self.tokens) else ""
+        return next((words for words in _CLAUSES_BY_WORD.get(word, ()) if self.sees(*words)), None)
 
     def clause_behind_expression(self) -> tuple[str, ...] | None:
         """Return the words of the clause that begins here, where the word may belong to an expression too."""

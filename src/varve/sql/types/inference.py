@@ -19,6 +19,7 @@ from sqlglot.schema import MappingSchema
 from varve.model.errors import nearest, some
 from varve.sql.names.paths import resolved
 from varve.sql.names.scope_variables import SCOPE, replace_variables
+from varve.sql.names.trees import copied
 from varve.sql.types.join_using import as_spark_gives, mark_authors
 from varve.sql.types.lineage import Walk
 from varve.sql.types.outputs import Inferred, Output, QueryFinding
@@ -89,7 +90,7 @@ def _qualified(tree: exp.Expr, schema: MappingSchema) -> exp.Expr | QueryFinding
     """Return the tree with every column qualified, or the first problem that sqlglot reports."""
     try:
         return qualify(
-            tree.copy(),
+            copied(tree),
             schema=schema,
             dialect="spark",
             quote_identifiers=False,

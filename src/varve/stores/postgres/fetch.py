@@ -9,7 +9,6 @@ import json
 from typing import TYPE_CHECKING
 
 from varve.stores.frames import arrow_schema, spark_schema
-from varve.stores.postgres import spark_source
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,6 +24,8 @@ def at_once(spark: SparkSession, url: str, columns: Sequence[Column], queries: S
     """The rows of the queries, fetched by this process, now."""
     import pyarrow as pa
 
+    from varve.stores.postgres import spark_source
+
     schema = arrow_schema(columns)
     rows = pa.Table.from_batches(
         (batch for query in queries for batch in spark_source.fetch(url, query, schema)), schema
@@ -36,6 +37,8 @@ def at_once(spark: SparkSession, url: str, columns: Sequence[Column], queries: S
 def lazily(spark: SparkSession, url: str, columns: Sequence[Column], queries: Sequence[str]) -> DataFrame:
     """The same by Spark's tasks, one for each query, when the frame is used."""
     from pyspark import cloudpickle
+
+    from varve.stores.postgres import spark_source
 
     cloudpickle.register_pickle_by_value(spark_source)  # type: ignore[no-untyped-call]
     spark.conf.set(_PUSHDOWN, "true")

@@ -27,7 +27,8 @@ from varve.cli.observe.opened import untouched_catalog
 from varve.cli.problems.alerts import open_alert_values
 from varve.cli.problems.broken import broken_values
 from varve.cli.problems.rejected import left_out_values, rejected_values
-from varve.dagster.automation.reconciling import limits_of, looked_up
+from varve.dagster.automation.planner_facts import limits_of
+from varve.dagster.automation.reconciling import looked_up
 from varve.dagster.instance import open_instance
 from varve.planning.judgement.judgement import Judgement, State
 from varve.planning.operations.heat import due_runs, heat_of_dataset

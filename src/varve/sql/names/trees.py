@@ -1,0 +1,64 @@
+"""Copies of sqlglot's trees. sqlglot's own copy every type and every place in the text too, which is most of the work.
+
+Not here: what is replaced in them (scope_variables.py, pushdown/predicates.py).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+from sqlglot import exp
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_Tree = TypeVar("_Tree", bound=exp.Expr)
+
+
+def copied(tree: _Tree) -> _Tree:
+    """Return a copy of a tree. The types of its nodes, which nobody modifies, are those of the original."""
+    return _rebuilt(tree, None)
+
+
+def replaced(tree: exp.Expr, column: Callable[[exp.Column], exp.Expr]) -> exp.Expr:
+    """Return a copy of an expression in which each column is replaced by the result of `column(...)`, a new node."""
+    return column(tree) if isinstance(tree, exp.Column) else _rebuilt(tree, column)
+
+
+def text_of(tree: exp.Expr) -> str:
+    """Return a tree as text in Spark's SQL."""
+    return copied(tree).sql("spark", copy=False)
+
+
+def _rebuilt(root: _Tree, column: Callable[[exp.Column], exp.Expr] | None) -> _Tree:
+    made_root = type(root)()
+    # A list and no recursion: a chain of a thousand ORs is a tree of this depth.
+    todo: list[tuple[exp.Expr, exp.Expr]] = [(root, made_root)]
+
+    def made_of(node: exp.Expr, parent: exp.Expr, name: str, index: int | None) -> exp.Expr:
+        if column is not None and isinstance(node, exp.Column):
+            made = column(node)
+        else:
+            made = type(node)()
+            todo.append((node, made))
+        made.parent, made.arg_key, made.index = parent, name, index
+        return made
+
+    while todo:
+        node, made = todo.pop()
+        if node.comments is not None:
+            made.comments = list(node.comments)
+        made._type = node._type
+        if node._meta is not None:
+            made._meta = dict(node._meta)
+        for name, value in node.args.items():
+            if isinstance(value, exp.Expr):
+                made.args[name] = made_of(value, made, name, None)
+            elif isinstance(value, list):
+                made.args[name] = [
+                    made_of(part, made, name, place) if isinstance(part, exp.Expr) else part
+                    for place, part in enumerate(value)
+                ]
+            else:
+                made.args[name] = value
+    return made_root

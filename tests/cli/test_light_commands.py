@@ -1,0 +1,151 @@
+"""Commands that say what there is, and what is to be done, of a project of SQL files: without Dagster's imports."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+import pytest
+
+from tests.cli.shop import Shop
+from tests.support.project import ROOT
+from tests.support.workbench import Workbench
+from varve.catalog.catalog import Catalog
+from varve.cli.plan.open_plan import opened_plan
+from varve.cli.plan.why import why, why_of
+from varve.dagster.assets.datasets import graph_of
+from varve.dagster.assets.sql_assets import assets_of
+from varve.dagster.assets.sql_folders import sql_datasets
+from varve.dagster.discovery import graph_of_folder
+from varve.dagster.instance import open_instance
+from varve.dagster.runs.storage_tables import opened_tables
+from varve.model.partitions.key import PartitionKey
+from varve.project import Project
+from varve.services.postgres import connect
+
+if TYPE_CHECKING:
+    from varve.services.settings import Settings
+
+REVENUE = """EXPECT paid: revenue > 0
+AS SELECT product, SUM(price) AS revenue FROM shop.sales WHERE sales.day = today GROUP BY product"""
+TOTALS = "AS SELECT SUM(revenue) AS total FROM shop.revenue WHERE revenue.day BETWEEN DATE_SUB(today, 1) AND today"
+RUN = """
+import json, sys
+from typer.testing import CliRunner
+from varve.cli.app import app
+done = CliRunner().invoke(app, sys.argv[1:])
+if done.exception is not None: raise done.exception
+print(json.dumps({"output": done.output, "dagster": "dagster" in sys.modules}))
+"""
+
+
+@pytest.fixture
+def shop(tmp_path: Path, settings: Settings, fresh_database: str, monkeypatch: pytest.MonkeyPatch) -> Shop:
+    monkeypatch.setenv("VARVE_POSTGRES_URL", fresh_database)
+    monkeypatch.setenv("VARVE_DAGSTER_POSTGRES_URL", fresh_database)
+    home = tmp_path / "dagster"
+    home.mkdir()
+    shutil.copy(ROOT / "dagster.yaml", home)
+    monkeypatch.setenv("DAGSTER_HOME", str(home))
+    ours = settings.model_copy(update={"postgres_url": fresh_database, "dagster_postgres_url": fresh_database})
+    shop = Shop.at(tmp_path, Workbench(ours, None), monkeypatch)  # type: ignore[arg-type]
+    shop.sql("revenue", REVENUE)
+    shop.sql("totals", TOTALS, store="WAREHOUSE")
+    # A module that a dataset may name declares none.
+    (shop.assets / "colours.py").write_text("import decimal\n\ndef red(frame):\n    return frame\n")
+    return shop
+
+
+def alone(shop: Shop, *words: str) -> dict[str, Any]:
+    """A command in a process of its own: what it printed, and whether it has imported Dagster."""
+    words = tuple(word.replace("shop.", f"{shop.db}.") for word in words)
+    done = subprocess.run(
+        [sys.executable, "-c", RUN, *words], cwd=shop.root, env=dict(os.environ), capture_output=True, text=True,
+        timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return dict(json.loads(done.stdout.splitlines()[-1]))
+
+
+def test_plan_why_and_graph_import_no_dagster_and_say_the_same_as_with_it(shop: Shop, settings: Settings) -> None:
+    with open_instance(shop.workbench.settings), connect(shop.workbench.settings) as connection:
+        catalog = Catalog(connection)
+        catalog.ensure_schema()
+    commands = [["graph"], ["graph", "--format", "json"], ["why", "shop.totals", "day=2026-11-02", "--json"],
+                ["plan", "--json"]]  # fmt: skip
+    for words in commands:
+        light = alone(shop, *words)
+        assert not light["dagster"], words
+        assert light["output"] == shop.run(*words).output
+    assert f"{shop.db}.totals" in light["output"]
+
+
+def test_the_graph_of_sql_files_is_that_of_their_assets(shop: Shop) -> None:
+    shop.sql("taken", "REJECT UP TO 3 ROWS INTO shop.refused\nEXTERNAL;", columns="(id INT, product STRING)")
+    shop.sql("wrong", "AS SELECT nobody FROM shop.sales WHERE sales.day = today")
+    files = sql_datasets(shop.assets)
+    assert [broken.name for broken in files.broken] == [f"{shop.db}.wrong"]
+    ours, theirs = graph_of_folder(shop.assets, files), graph_of(assets_of(files, shop.assets))
+    assert [*ours.datasets] == [*theirs.datasets]
+    assert f"{shop.db}.refused" in ours.datasets
+    for name in ("datasets", "code_versions", "broken", "sources", "lineage", "expectations"):
+        assert getattr(ours, name) == getattr(theirs, name), name
+    for name, edges in theirs.edges.items():
+        assert [(edge.upstream, edge.wait, edge.columns) for edge in ours.edges[name]] == [
+            (edge.upstream, edge.wait, edge.columns) for edge in edges
+        ]
+
+
+def test_a_partition_is_judged_by_what_it_reads_alone_as_by_a_plan_of_everything(shop: Shop) -> None:
+    sales, revenue = shop.asset("sales").dataset, f"{shop.db}.revenue"
+    key = PartitionKey.of(day=dt.date(2026, 11, 2))
+    with open_instance(shop.workbench.settings), connect(shop.workbench.settings) as connection:
+        catalog = Catalog(connection)
+        catalog.ensure_schema()
+        # A run is on what it reads.
+        catalog.begin(sales, [key], run_id="0a1b2c3d", code_version="")
+        with opened_plan() as opened:
+            judgements = opened.plan().judgements
+            of_all = why_of(shop.asset("revenue").dataset, key, opened, judgements)
+            judged = opened.plan(only={sales.name, revenue}).judgements
+        assert why(revenue, ["day=2026-11-02"]) == of_all
+    assert [each["state"] for each in of_all["reads"]] == ["in flight"]
+    assert judgements[sales.name]
+    assert all(judged[name] == judgements[name] for name in (sales.name, revenue))
+
+
+def test_the_tables_of_dagsters_storage_say_what_dagster_says(shop: Shop) -> None:
+    ours = Project.find(shop.root).settings
+    finished = {dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED}
+
+    def unfinished() -> bool:
+        with opened_tables(ours) as tables:
+            assert tables is not None
+            return tables.has_unfinished_runs()
+
+    with open_instance(ours) as instance:
+        assert not unfinished()
+        run = instance.create_run_for_job(nothing)
+        instance.add_dynamic_partitions("of/a~set", ["b", "a"])
+        with opened_tables(ours) as tables:
+            assert tables is not None
+            assert tables.keys_of_set("of/a~set") == instance.get_dynamic_partitions("of/a~set") == ["b", "a"]
+        for status in dg.DagsterRunStatus:
+            with connect(ours) as connection:
+                connection.execute("update runs set status = %s where run_id = %s", [status.value, run.run_id])
+            assert unfinished() is (status not in finished)
+    home = Path(os.environ["DAGSTER_HOME"])
+    (home / "dagster.yaml").write_text("telemetry:\n  enabled: false\n")
+    with opened_tables(ours) as tables:
+        assert tables is None
+
+
+@dg.job
+def nothing() -> None: ...

@@ -53,6 +53,24 @@ def test_why_names_the_process_that_is_on_a_partition_and_how_to_end_it(
     )
 
 
+def test_failures_for_one_reason_are_one_line(
+    tmp_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DAGSTER_HOME", str(ROOT))
+    shop = Shop.at(tmp_path, Workbench(settings, None), monkeypatch)  # type: ignore[arg-type]
+    dataset = shop.asset("sales").dataset
+    with closing((catalog := shop.workbench.catalog()).connection):
+        for reason in ("the disk is full", "{}: half a file", "{}: half a file"):
+            build = shop.workbench.begin(catalog, dataset, [dataset.partitioning.from_path("day=2026-11-01")])
+            catalog.fail(build, reason.format(build))
+            catalog.release(build)
+    told = shop.run("why", "shop.sales", "day=2026-11-01").output
+    newest = build.batch_id.millis
+    assert f"batch {newest} failed (and 1 before it, for the same reason): {build}: half a file" in told
+    assert (told.count("half a file"), told.count("the disk is full")) == (1, 1)
+    assert len(shop.json("why", "shop.sales", "day=2026-11-01")["failures"]) == 3
+
+
 def test_a_partition_whose_retention_is_over_is_missing_whether_it_has_failed_or_was_never_made(
     tmp_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -122,6 +122,14 @@ def _lease_values(lease: Lease | None) -> dict[str, Any]:
     }
 
 
+def _alike(failures: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    """The failures, newest first, with those that differ by nothing but the number of their batch as one."""
+    reasons: dict[str, list[dict[str, Any]]] = {}
+    for failure in failures:
+        reasons.setdefault(str(failure["failure"]).replace(str(failure["batch"]), ""), []).append(failure)
+    return list(reasons.values())
+
+
 def _in_flight(in_flight: dict[str, Any]) -> str:
     """Return the values of `_lease_values` as text, with how to end the run."""
     stop = f"To end it: Terminate, on the page of run {in_flight['run']} in the Dagster UI"
@@ -150,8 +158,10 @@ def show(console: Console, judgement: dict[str, Any]) -> None:
     show_left_out(console, judgement["left_out"])
     for mark in judgement["marks"]:
         console.print(f"  marked by backfill {mark['backfill']}: {mark['reason']}", markup=False, highlight=False)
-    for failure in judgement["failures"]:
-        console.print(f"  batch {failure['batch']} failed: {failure['failure']}", markup=False, highlight=False)
+    for same in _alike(judgement["failures"]):
+        newest, others = same[0], len(same) - 1
+        also = f" (and {others} before it, for the same reason)" if others else ""
+        console.print(f"  batch {newest['batch']} failed{also}: {newest['failure']}", markup=False, highlight=False)
     if not judgement["reads"]:
         return
     versions = {(source, path): version for source, path, version in judgement["made_from"]}

@@ -64,7 +64,7 @@ def test_failures_for_one_reason_are_one_line(
             build = shop.workbench.begin(catalog, dataset, [dataset.partitioning.from_path("day=2026-11-01")])
             catalog.fail(build, reason.format(build))
             catalog.release(build)
-    told = shop.run("why", "shop.sales", "day=2026-11-01").output
+    told = " ".join(shop.run("why", "shop.sales", "day=2026-11-01").output.split())
     newest = build.batch_id.millis
     assert f"batch {newest} failed (and 1 before it, for the same reason): {build}: half a file" in told
     assert (told.count("half a file"), told.count("the disk is full")) == (1, 1)

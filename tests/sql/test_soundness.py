@@ -10,6 +10,7 @@ from __future__ import annotations
 import datetime as dt
 import random
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pendulum
@@ -26,7 +27,10 @@ from varve.model.partitions.grain import Grain
 from varve.model.partitions.partitioning import Partitioning
 from varve.sql.partitions.axes import Bindings, Upstream
 from varve.sql.partitions.scan_reads import readings
+from varve.sql.partitions.value_questions import OpenCall, Recorder
+from varve.sql.pushdown.asked_calls import with_asked_calls
 from varve.sql.pushdown.scans import Dependencies, dependencies
+from varve.sql.spark.values import values_by_spark
 from varve.sql.types.inference import qualified
 
 if TYPE_CHECKING:
@@ -36,6 +40,7 @@ if TYPE_CHECKING:
 
     from varve.model.partitions.key import PartitionKey
     from varve.sql.partitions.matching import ScanReading
+    from varve.sql.values import Answer
 
 FIRST = pendulum.datetime(2022, 3, 25)
 DAY_TEXT = TimeDimension("day", Grain.DAY, FIRST, FIRST.add(days=10), key_format="%Y-%m-%d")
@@ -77,6 +82,8 @@ SCOPES = [
 ]  # fmt: skip
 NOW = dt.datetime(2022, 4, 20, tzinfo=dt.UTC)
 _BATCH = 40
+# What Spark was asked for, with the number of values or the reason why there are none.
+ASKED: list[str] = []
 # Of the suite; `make torture` asks hundreds.
 QUERIES = 70
 
@@ -110,12 +117,22 @@ def tables(spark: SparkSession) -> None:
         spark.createDataFrame(data, kinds + hidden).createOrReplaceTempView(dataset.replace(".", "_"))
 
 
-def planned(query: str) -> tuple[Dependencies, list[ScanReading], exp.Expr]:
+def planned(query: str, spark: SparkSession | None = None) -> tuple[Dependencies, list[ScanReading], exp.Expr]:
+    """What is planned for a query; with a session, Spark is asked for what only it evaluates."""
     tree = qualified(sqlglot.parse_one(query, dialect="spark"), SCHEMAS, VARIABLES).tree
+    if spark is not None:
+        tree = with_asked_calls(tree, query, lambda _: True)
     query_scans = dependencies(tree, {name: upstream.types for name, upstream in UPSTREAMS.items()})
     scopes = Bindings.of(VARIABLES, SCOPES)
-    ((_, reads),) = list(readings(query_scans, UPSTREAMS, scopes, now=NOW))
-    return query_scans, reads, tree
+    answers: dict[str, Answer] = {}
+    while True:
+        recorder = Recorder(answers)
+        ((_, reads),) = list(readings(query_scans, UPSTREAMS, replace(scopes, spark_values=recorder), now=NOW))
+        if not recorder.rows or spark is None:
+            return query_scans, reads, tree
+        for (call, types), rows_of_call in recorder.rows.items():
+            answers[call] = values_by_spark(spark, OpenCall(call, types, tuple(rows_of_call)))
+            ASKED.append(f"{call}: {answers[call].why or len(rows_of_call)}")
 
 
 def places(reads: list[ScanReading], scope: int) -> dict[int, set[int]]:
@@ -182,11 +199,11 @@ def fingerprints(spark: SparkSession, queries: list[str]) -> list[tuple[object, 
     return results
 
 
-def check(spark: SparkSession, queries: list[str], scopes: list[list[int]]) -> None:
+def check(spark: SparkSession, queries: list[str], scopes: list[list[int]], *, asking: bool = False) -> None:
     """Compare the whole with the confined result of each query in some scopes."""
     texts, labels = [], []
     for query, chosen in zip(queries, scopes, strict=True):
-        _, reads, _ = planned(query)
+        _, reads, _ = planned(query, spark if asking else None)
         for scope in chosen:
             texts += [whole(query, scope), confined(query, reads, scope)]
             conditions = [

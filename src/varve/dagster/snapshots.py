@@ -21,6 +21,7 @@ from varve.planning.changes.snapshot import DatasetSnapshot, as_values
 from varve.sql import sql_project
 from varve.sql.answers import Answers
 from varve.sql.partitions.dependencies import inference
+from varve.sql.values import ValueAnswers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -33,7 +34,12 @@ if TYPE_CHECKING:
 def usable_files(folder: Path) -> SqlFiles:
     """Return the SQL files of a folder that can be used; no cache of it is read or written."""
     sources = sql_project.sources_of(folder)
-    return sql_project.usable(sources, lambda: python_datasets(folder), answers=Answers.beside(folder))
+    return sql_project.usable(
+        sources,
+        lambda: python_datasets(folder),
+        answers=Answers.beside(folder),
+        value_answers=ValueAnswers.beside(folder),
+    )
 
 
 def snapshots_of(folder: Path, files: SqlFiles) -> dict[str, DatasetSnapshot]:

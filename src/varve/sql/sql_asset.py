@@ -20,6 +20,7 @@ from varve.sql.pushdown.relations import Scan
 from varve.sql.pushdown.scans import Dependencies
 from varve.sql.syntax.body import parsed, reads_of
 from varve.sql.syntax.header import parse
+from varve.sql.values import stored_values
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from varve.sql.syntax.sql_file import SqlDataset
     from varve.sql.types.cells import ColumnName
     from varve.sql.types.outputs import Output
+    from varve.sql.values import Answer
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,8 @@ class CompiledDataset:
         columns: by upstream dataset, the data columns that it may need; None: all of them, because it is not certain.
         expectations: the names and the conditions of EXPECT.
         entry: the `module:function` or program that it names.
+        answers: what Spark said of the functions in its conditions, by call.
+        asks: whether its conditions have such a function, answered or not.
     """
 
     dataset: Dataset
@@ -71,6 +75,8 @@ class CompiledDataset:
     tags: tuple[tuple[str, str], ...]
     expectations: tuple[tuple[str, str], ...]
     entry: str
+    answers: Mapping[str, Answer]
+    asks: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,7 +128,11 @@ class SqlAsset:
     @cached_property
     def plan(self) -> QueryPlan:
         """The plan of what its partitions read."""
-        return QueryPlan(self.upstreams, lambda: (self.scopes, tuple(map(_restored_scans, self.compiled.scans))))
+        return QueryPlan(
+            self.upstreams,
+            lambda: (self.scopes, tuple(map(_restored_scans, self.compiled.scans))),
+            stored_values(self.compiled.answers),
+        )
 
     def dependency(self, name: str) -> PlannedDependency:
         """Return its dependency on one upstream dataset."""
@@ -141,20 +151,23 @@ def compile_dataset(  # noqa: PLR0917
     dependencies: tuple[Dependencies, ...],
     upstreams: Mapping[str, Dataset],
     known_ways: dict[str, tuple[DimensionMapping, ...]],
+    answers: Mapping[str, Answer],
+    *,
+    asks: bool,
 ) -> CompiledDataset:
     """Return the compiled form of a file that has no problems.
 
-    `known_ways` has the rules for Dagster of the files before, by what they follow from: many datasets of a project
-    read in the same way.
+    `answers` is what Spark said of calls in its conditions; `asks`: see CompiledDataset. `known_ways` has the rules for
+    Dagster of the files before, by what they follow from: many datasets of a project read in the same way.
     """
-    plan = QueryPlan(upstreams, lambda: (scopes, dependencies))
+    plan = QueryPlan(upstreams, lambda: (scopes, dependencies), stored_values(answers))
     scans = tuple(tuple(map(_compiled_scan, query_scans.scans)) for query_scans in dependencies)
     places = {name: place for place, name in enumerate(upstreams)}
     what_is_read = [(upstream.partitioning, upstream.partition_columns) for upstream in upstreams.values()]
     how = [[(places[scan.dataset], scan.columns, scan.conditions) for scan in of_query] for of_query in scans]
     ways = {}
     for name, upstream in upstreams.items():
-        meaning = repr((places[name], dataset.partitioning, scopes.meaning, what_is_read, how))
+        meaning = repr((places[name], dataset.partitioning, scopes.meaning, what_is_read, how, sorted(answers)))
         if meaning not in known_ways:
             dependency = PlannedDependency(dataset.partitioning, upstream.partitioning, plan=plan, name=name)
             known_ways[meaning] = dependency.dimension_mappings
@@ -171,6 +184,8 @@ def compile_dataset(  # noqa: PLR0917
         sql.tags,
         tuple((expectation.name, expectation.text) for expectation in sql.expectations),
         sql.entry,
+        answers,
+        asks,
     )
 
 

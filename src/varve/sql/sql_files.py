@@ -12,12 +12,14 @@ from varve.model.broken_dataset import BrokenDataset, DatasetIsBroken
 from varve.sql.answers import Answers
 from varve.sql.sql_asset import SqlAsset
 from varve.sql.syntax.errors import SqlErrors
+from varve.sql.values import ValueAnswers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from varve.model.dataset import Dataset
     from varve.sql.answers import Question
+    from varve.sql.partitions.value_questions import ValueQuestion
     from varve.sql.syntax.errors import Problem, SourceFile
 
 
@@ -49,6 +51,8 @@ class SqlFiles(dict[str, SqlAsset]):
         undeclared: the names of datasets that files read and nobody declares.
         questions: the files with columns whose types only Spark can tell, and about which it was not asked yet.
         answers: Spark's answers to earlier questions.
+        value_questions: the files in whose conditions there are functions that only Spark can evaluate, by name.
+        value_answers: Spark's answers on those.
     """
 
     def __init__(  # noqa: PLR0917
@@ -59,6 +63,8 @@ class SqlFiles(dict[str, SqlAsset]):
         undeclared: Iterable[str] = (),
         questions: Iterable[tuple[Question, Problem]] = (),
         answers: Answers | None = None,
+        value_questions: Mapping[str, ValueQuestion] | None = None,
+        value_answers: ValueAnswers | None = None,
     ) -> None:
         super().__init__(assets)
         self.problems = tuple(problems)
@@ -66,6 +72,8 @@ class SqlFiles(dict[str, SqlAsset]):
         self.undeclared = tuple(undeclared)
         self.questions = tuple(questions)
         self.answers = answers or Answers()
+        self.value_questions = dict(value_questions or {})
+        self.value_answers = value_answers or ValueAnswers()
 
     def __missing__(self, name: str) -> SqlAsset:
         """Raises DatasetIsBroken for a dataset that a file declares and that cannot be used, KeyError for others."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import gc
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING
 
@@ -24,11 +24,13 @@ from varve.sql.code.functions import declared_functions
 from varve.sql.declaration import dataset_of
 from varve.sql.partitions.comprehension import scopes_of
 from varve.sql.partitions.dependencies import inference
+from varve.sql.partitions.value_questions import ValueQuestion, calls_of, dependencies_asked, may_ask
 from varve.sql.sql_asset import CompiledDataset, SqlAsset, compile_dataset
 from varve.sql.sql_files import SqlFiles, broken_datasets, rejected_in
 from varve.sql.syntax.body import reads_of, span_of, tables_of
 from varve.sql.syntax.errors import SourceFile, SqlErrors, source_of
 from varve.sql.syntax.header import declared_name, parse
+from varve.sql.values import ValueAnswers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     from varve.sql.pushdown.scans import Dependencies
     from varve.sql.syntax.errors import Problem, Span
     from varve.sql.syntax.sql_file import SqlDataset
+    from varve.sql.values import Answer
 
 # Trees are made of many small objects. By default, Python looks through them after every 700 new ones.
 _COLLECT_AFTER = 10_000
@@ -65,7 +68,13 @@ def load_usable(
     folder_cache = Cache.beside(folder) if cache is None else cache
     try:
         with _seldom_collected():
-            return usable(sources_of(folder), python_datasets or dict, folder_cache, Answers.beside(folder))
+            return usable(
+                sources_of(folder),
+                python_datasets or dict,
+                folder_cache,
+                Answers.beside(folder),
+                ValueAnswers.beside(folder),
+            )
     finally:
         if folder_cache.misses:
             folder_cache.write(folder)
@@ -103,10 +112,13 @@ def usable(
     python_datasets: Mapping[str, Dataset] | Callable[[], Mapping[str, Dataset]],
     cache: Cache | None = None,
     answers: Answers | None = None,
+    value_answers: ValueAnswers | None = None,
 ) -> SqlFiles:
     """Return the datasets of these files that can be used, and the reasons why others cannot. See `load_usable`."""
     used_cache = Cache() if cache is None else cache
     stored_answers = answers or Answers()
+    stored_values = value_answers or ValueAnswers()
+    value_questions: dict[str, ValueQuestion] = {}
     questions: list[tuple[Question, Problem]] = []
     known_ways: dict[str, tuple[DimensionMapping, ...]] = {}
     problems: list[Problem] = []
@@ -126,7 +138,8 @@ def usable(
         upstreams = {
             upstream_name: datasets[upstream_name] for upstream_name in draft.reads if upstream_name in datasets
         }
-        key = key_of(draft.source, upstreams, draft.entry, stored_answers.entries.get(name))
+        answered = stored_answers.entries.get(name), stored_values.entries.get(name)
+        key = key_of(draft.source, upstreams, draft.entry, answered)
         compiled_dataset = (
             draft.compiled if len(upstreams) == len(draft.reads) and used_cache.key_of(draft.source) == key else None
         )
@@ -134,7 +147,10 @@ def usable(
             used_cache.hits += 1
         else:
             used_cache.misses += 1
-            compiled_dataset = _compile(draft, datasets, upstreams, problems, stored_answers, questions, known_ways)
+            spark = _Spark(stored_answers, stored_values, questions, value_questions)
+            compiled_dataset = _compile(draft, datasets, upstreams, problems, spark, known_ways)
+        if compiled_dataset is not None and compiled_dataset.asks:
+            value_questions[name] = ValueQuestion(partial(_parsed_of, draft), upstreams)
         if compiled_dataset is None:
             continue
         used_cache.keep(draft.source, key, compiled_dataset)
@@ -145,7 +161,7 @@ def usable(
     unusable = {broken_dataset.name for broken_dataset in broken}
     return SqlFiles(
         {name: asset for name, asset in assets.items() if name not in unusable},
-        problems, broken, sorted(undeclared), questions, stored_answers,
+        problems, broken, sorted(undeclared), questions, stored_answers, value_questions, stored_values,
     )  # fmt: skip
 
 
@@ -189,13 +205,26 @@ class _Draft:
         return self.compiled.entry if self.compiled else self.sql.entry
 
 
+@dataclass(frozen=True)
+class _Spark:
+    """What Spark has said, and what it is to be asked."""
+
+    answers: Answers
+    value_answers: ValueAnswers
+    questions: list[tuple[Question, Problem]]
+    value_questions: dict[str, ValueQuestion]
+
+
+def _parsed_of(draft: _Draft) -> SqlDataset:
+    return draft.sql
+
+
 def _compile(  # noqa: PLR0917
     draft: _Draft,
     datasets: dict[str, Dataset],
     upstreams: Mapping[str, Dataset],
     problems: list[Problem],
-    answers: Answers,
-    questions: list[tuple[Question, Problem]],
+    spark: _Spark,
     known_ways: dict[str, tuple[DimensionMapping, ...]],
 ) -> CompiledDataset | None:
     """Compile a file; return None, and add to `problems`, where something is wrong with it.
@@ -213,10 +242,12 @@ def _compile(  # noqa: PLR0917
         return None
     queries: Inference | None = None
     dependencies: tuple[Dependencies, ...] = ()
+    answered: dict[str, Answer] = {}
+    calls: set[str] = set()
     if len(upstreams) == len(draft.reads):
         queries = inference(sql, scopes, upstreams)
         question = question_of(sql, scopes, upstreams, queries)
-        if question is not None and (columns := answers.of(question)) is not None:
+        if question is not None and (columns := spark.answers.of(question)) is not None:
             (inferred,) = queries.queries
             queries = replace(
                 queries, queries=(replace(inferred, outputs=with_answered_types(inferred.outputs, columns)),)
@@ -224,12 +255,21 @@ def _compile(  # noqa: PLR0917
         elif question is not None:
             # Other problems of the file may be the reason: Spark is asked when they are fixed.
             if not own_problems:
-                questions.append((question, unanswered_problem(question)))
-                problems.append(questions[-1][1])
+                spark.questions.append((question, unanswered_problem(question)))
+                problems.append(spark.questions[-1][1])
             problems += [] if own_problems else plan_problems(sql, queries, queries.dependencies(upstreams))
             return None
-        dependencies = () if queries.findings else queries.dependencies(upstreams)
-        problems += [] if own_problems else plan_problems(sql, queries, dependencies)
+        if not queries.findings:
+            if may_ask(sql, queries):
+                calls = calls_of(dependencies_asked(sql, queries.dependencies, upstreams))
+            answered = spark.value_answers.of(sql) if calls else {}
+            dependencies = dependencies_asked(
+                sql, queries.dependencies, upstreams, lambda call: call in answered and bool(answered[call].gives)
+            )
+            if calls:
+                spark.value_questions[sql.name] = ValueQuestion(partial(_parsed_of, draft), upstreams)
+        unanswered = calls - answered.keys()
+        problems += [] if own_problems else plan_problems(sql, queries, dependencies, unanswered)
     elif not sql.columns:
         # Its columns follow from those of a dataset that cannot be used: they are unknown, which is no problem of this
         # file.
@@ -243,7 +283,9 @@ def _compile(  # noqa: PLR0917
         datasets |= _with_rejected(dataset)
     if queries is None or len(problems) > before:
         return None
-    return compile_dataset(sql, scopes, dataset, queries, dependencies, upstreams, known_ways)
+    return compile_dataset(
+        sql, scopes, dataset, queries, dependencies, upstreams, known_ways, answered, asks=bool(calls)
+    )
 
 
 def _with_rejected(dataset: Dataset) -> dict[str, Dataset]:

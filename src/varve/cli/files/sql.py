@@ -10,8 +10,9 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from varve.cli.context import chosen_graph, chosen_project, chosen_settings
+from varve.cli.context import chosen_graph, chosen_project
 from varve.cli.files import changes_text
+from varve.cli.files.ask_spark import ask_columns, ask_spark, ask_values
 from varve.cli.files.roles import refuse_missing_roles
 from varve.cli.problems.broken import broken_values, show_broken
 from varve.dagster.assets.sql_folders import sql_datasets, usable
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from varve.cli.files.against import Comparison
     from varve.model.broken_dataset import BrokenDataset
     from varve.planning.graph import Graph
-    from varve.sql.sql_asset import SqlAsset
     from varve.sql.sql_files import SqlFiles
     from varve.sql.types.cells import ColumnName
 
@@ -63,6 +63,7 @@ def check(
     try:
         if spark:
             files = ask_columns(root, files, cache)
+            files = ask_values(console if not as_json and not markdown else None, root, files, cache)
         files.checked()
         refuse_missing_roles(files.values())
         if spark:
@@ -113,60 +114,6 @@ def _print_check(
     show_broken(console, broken_values(modules))
     if not problems and not modules and not markdown and (comparison is None or comparison.harmless):
         console.print(f"{len(files)} SQL datasets, no problems.", highlight=False)
-
-
-def ask_columns(folder: Path, files: SqlFiles, cache: Cache) -> SqlFiles:
-    """Return the files with the column types that only Spark knows; Spark's answers are kept for the next time.
-
-    With an answer, the files that read a dataset can be typed, and may raise questions of their own: Spark is asked
-    until there is no question left. Raises SqlErrors with what Spark objects to and with the problems of other files.
-    """
-    if files.questions:
-        from varve.services.spark import open_session
-        from varve.sql.spark.analysis import columns_by_spark
-
-        session = open_session(chosen_settings())
-    while files.questions:
-        problems: list[Problem] = []
-        for question, _ in files.questions:
-            answer = columns_by_spark(session, question)
-            if isinstance(answer, Problem):
-                problems.append(answer)
-            else:
-                files.answers.keep(question, answer)
-        files.answers.write(folder)
-        if problems:
-            unasked = {problem for _, problem in files.questions}
-            raise SqlErrors(
-                [*problems, *(other_problem for other_problem in files.problems if other_problem not in unasked)]
-            )
-        files = usable(folder, cache)
-    return files
-
-
-def ask_spark(folder: Path, files: Mapping[str, SqlAsset], cache: Cache) -> None:
-    """Have Spark's analyzer check, in one session, the files that have changed since it checked them last.
-
-    Without such a file no Spark is started. Raises SqlErrors with what Spark objects to.
-    """
-    keys = {asset.source.path: cache.key_of(asset.source) for asset in files.values()}
-    unverified = [asset for asset in files.values() if cache.verified.get(asset.source.path) != keys[asset.source.path]]
-    if not unverified:
-        return
-    from varve.services.spark import open_session
-    from varve.sql.spark.analysis import analysis_problems
-
-    session = open_session(chosen_settings())
-    problems: list[Problem] = []
-    for asset in unverified:
-        asset_problems = analysis_problems(session, asset)
-        problems += asset_problems
-        key = keys[asset.source.path]
-        if not asset_problems and key is not None:
-            cache.verified[asset.source.path] = key
-    cache.write(folder)
-    if problems:
-        raise SqlErrors(problems)
 
 
 def fmt(console: Console, paths: Sequence[Path], *, only_check: bool) -> None:

@@ -23,46 +23,46 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from varve.model.function import SqlFunction
-    from varve.sql.sql_asset import SqlAsset
+    from varve.sql.syntax.sql_file import SqlDataset
 
 
-def register_functions(spark: SparkSession, sql_asset: SqlAsset) -> None:
+def register_functions(spark: SparkSession, sql: SqlDataset) -> None:
     """Give the session the functions that a file calls, in the version of this process.
 
     They replace those of the same names that the session has of another project or of other code. Raises VarveError
     for one that does not import.
     """
-    if not sql_asset.source.functions:
+    if not sql.source.functions:
         return
-    root = Path(sql_asset.source.root)
-    for function in called_functions(sql_asset.sql):
+    root = Path(sql.source.root)
+    for function in called_functions(sql):
         if function.jar:
-            _register_java(spark, sql_asset, function, root)
+            _register_java(spark, sql, function, root)
             continue
-        called = _imported(sql_asset, function, root)
+        called = _imported(sql, function, root)
         with _modules_by_value(root):
             spark.udf.register(function.name, called, function.returns)
 
 
-def _imported(sql_asset: SqlAsset, function: SqlFunction, root: Path) -> Callable[..., Any]:
+def _imported(sql: SqlDataset, function: SqlFunction, root: Path) -> Callable[..., Any]:
     try:
         called: Callable[..., Any] = getattr(named_module(function.module, root), function.name)
     except Exception as error:
-        place = _place_of_call(sql_asset, function)
+        place = _place_of_call(sql, function)
         raise VarveError(
-            f"{sql_asset.dataset} ({place}) calls {function.name} of {function.place}, which cannot be imported: "
+            f"{sql.name} ({place}) calls {function.name} of {function.place}, which cannot be imported: "
             f"{type(error).__name__}: {error}. Correct that file. {NOTHING_LOST}"
         ) from error
     return called
 
 
-def _register_java(spark: SparkSession, sql_asset: SqlAsset, function: SqlFunction, root: Path) -> None:
+def _register_java(spark: SparkSession, sql: SqlDataset, function: SqlFunction, root: Path) -> None:
     """Give the session a function of a jar. Raises VarveError where it has another version of it, or refuses it."""
     from pyspark.errors import PySparkException
 
     # A loaded class stays what it is, whichever jar comes later: the wrong rows would be published without a word.
     loaded: dict[str, str] = spark.__dict__.setdefault("_varve_java_functions", {})
-    where = f"{sql_asset.dataset} ({_place_of_call(sql_asset, function)}) calls {function.name} of {function.place}"
+    where = f"{sql.name} ({_place_of_call(sql, function)}) calls {function.name} of {function.place}"
     if loaded.setdefault(function.java_class, function.code) != function.code:
         raise VarveError(
             f"{where}: the session of this process has loaded {function.java_class} from another version of "
@@ -90,8 +90,7 @@ def _add_artifact(spark: SparkSession, jar: Path, code: str) -> None:
         spark.addArtifacts(str(named))
 
 
-def _place_of_call(sql_asset: SqlAsset, function: SqlFunction) -> str:
-    sql = sql_asset.sql
+def _place_of_call(sql: SqlDataset, function: SqlFunction) -> str:
     trees = (*sql.queries, *(expectation.expression for expectation in sql.expectations))
     calls = [call for tree in trees for call in calls_in(tree) if call.name.lower() == function.name.lower()]
     line, column = sql.source.position(min(call.meta["start"] for call in calls if "start" in call.meta))

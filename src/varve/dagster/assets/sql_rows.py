@@ -66,7 +66,7 @@ def computed(
     sql_asset: SqlAsset, spark: SparkSession, keys: Sequence[PartitionKey], frames: Mapping[str, DataFrame]
 ) -> DataFrame:
     """Return the rows of a query or of a Python function for these partitions, with their partition columns."""
-    register_functions(spark, sql_asset)
+    register_functions(spark, sql_asset.sql)
     if sql_asset.sql.query is not None:
         return _queried(sql_asset, spark, sql_asset.sql.query, keys, frames)
     return _python(sql_asset, spark, keys, frames)
@@ -79,7 +79,7 @@ def watched(sql_asset: SqlAsset, frame: DataFrame) -> tuple[DataFrame, Observati
 
     if not sql_asset.sql.expectations:
         return frame, None
-    register_functions(frame.sparkSession, sql_asset)
+    register_functions(frame.sparkSession, sql_asset.sql)
     observation = Observation("expectations")
     counts = [
         F.count_if(~F.expr(f"({expectation.text}\n)")).alias(expectation.name)
@@ -182,7 +182,7 @@ def _program(
     scratch = builds.store(opened.build.dataset, opened.catalog).scratch(opened.build.dataset)
     task = ProgramTask(builds.settings, opened.build, spark, scopes, sql_asset.scopes.types, scratch)
     names = sql_asset.scopes.partitioning.names
-    register_functions(spark, sql_asset)
+    register_functions(spark, sql_asset.sql)
     inputs = {}
     for using in sql.using:
         frame = _queried(sql_asset, spark, using.query, keys, frames)

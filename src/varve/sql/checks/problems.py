@@ -19,7 +19,7 @@ from varve.sql.syntax.sql_file import Allowed, SqlDataset
 from varve.sql.syntax.type_names import declared_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from varve.sql.partitions.dependencies import Inference
     from varve.sql.pushdown.scans import Dependencies
@@ -45,8 +45,13 @@ _WIDENS = {
 }
 
 
-def plan_problems(sql: SqlDataset, queries: Inference, dependencies: Sequence[Dependencies]) -> Iterator[Problem]:
-    """Yield a problem for each unknown column, and for each full scan that the file does not allow."""
+def plan_problems(
+    sql: SqlDataset, queries: Inference, dependencies: Sequence[Dependencies], unanswered: Collection[str] = ()
+) -> Iterator[Problem]:
+    """Yield a problem for each unknown column, and for each full scan that the file does not allow.
+
+    `unanswered`: calls in the conditions, as they are written, that Spark was not asked for yet.
+    """
     for finding in queries.findings:
         yield sql.problem(sql.span_at(finding.node), finding.message)
     if queries.findings:
@@ -60,10 +65,13 @@ def plan_problems(sql: SqlDataset, queries: Inference, dependencies: Sequence[De
         for scan in query_scans.unrestricted:
             if scan.dataset not in allowed:
                 value = "a variable of the scope" if sql.generators else "a value"
+                ask = (
+                    " Or ask Spark what the functions in its conditions give: run `varve check`." if unanswered else ""
+                )
                 yield sql.problem(
                     sql.span_at(scan.table),
                     f"nothing says which partitions of {scan.dataset} are read; compare {', '.join(scan.columns)} with "
-                    f"{value}, or write ALLOW FULL SCAN OF {scan.dataset} to read all of them.",
+                    f"{value}, or write ALLOW FULL SCAN OF {scan.dataset} to read all of them.{ask}",
                 )
 
 

@@ -16,12 +16,15 @@ import numpy as np
 from sqlglot import exp
 
 from varve.sql.evaluate import lists, scalars, texts
+from varve.sql.evaluate.asked import NoValues, asked_value, is_asked
 from varve.sql.evaluate.casts import cast, common, compared
 from varve.sql.evaluate.vector import BOOLEAN, NULL, STRING, Array, CannotEvaluate, Vector, ranked
 from varve.sql.syntax.type_names import simple_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+
+    from varve.sql.evaluate.asked import SparkValues
 
 _COMPARISONS: dict[type[exp.Expr], Callable[..., Array]] = {
     exp.EQ: np.equal,
@@ -47,11 +50,18 @@ class Evaluator:
     Args:
         columns: the columns by table and name, in lower case; the table is "" for a name without one.
         timezone: the time zone of the Spark session.
+        spark_values: what Spark said of calls that are not evaluated here.
     """
 
-    def __init__(self, columns: Mapping[tuple[str, str], Vector], timezone: str = "UTC") -> None:
+    def __init__(
+        self,
+        columns: Mapping[tuple[str, str], Vector],
+        timezone: str = "UTC",
+        spark_values: SparkValues | None = None,
+    ) -> None:
         self.columns = columns
         self.timezone = timezone
+        self.spark_values = spark_values or NoValues()
 
     def of(self, node: exp.Expr) -> Vector:
         """Return the value of an expression. Raises CannotEvaluate."""
@@ -67,6 +77,8 @@ class Evaluator:
         evaluate_node = _NODES.get(type(node))
         if evaluate_node is not None:
             return evaluate_node(self, node)
+        if is_asked(node):
+            return asked_value(node, self.of, self.spark_values)
         if isinstance(node, exp.Anonymous):
             called = scalars.BY_NAME.get(node.name.upper())
             arguments = node.expressions
@@ -85,7 +97,7 @@ class Evaluator:
 def is_known(node: exp.Expr) -> bool:
     """Whether an expression is on the allow-list, regardless of its columns and values."""
     if isinstance(node, exp.Anonymous):
-        return node.name.upper() in scalars.BY_NAME
+        return node.name.upper() in scalars.BY_NAME or is_asked(node)
     return type(node) in _NODES or type(node) in scalars.BY_CLASS
 
 

@@ -55,6 +55,8 @@ def replace_variables(tree: exp.Expr, variables: Collection[str], value: Callabl
         if name is None:
             return node
         replacement = value(name)
+        if isinstance(replacement, exp.Column) and (span := span_of(node)) is not None:
+            replacement.meta.update(start=span.start, end=span.end - 1)
         # A column of the result keeps its name.
         if isinstance(node.parent, exp.Select) and node.arg_key == "expressions":
             return exp.alias_(replacement, name, quoted=True)

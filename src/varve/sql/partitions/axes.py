@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from varve.model.partitions.key import Value
     from varve.model.partitions.partitioning import Partitioning
     from varve.planning.mapping.partition_subset import KeySelection
+    from varve.sql.evaluate.asked import SparkValues
 
 
 @dataclass(frozen=True)
@@ -51,11 +52,13 @@ class Bindings:
     Attributes:
         columns: one vector for each variable name; each vector has one dimension, with one element for each scope.
         timezone: the time zone of the Spark session in which the query runs.
+        spark_values: what Spark said of calls that are not evaluated here.
     """
 
     columns: Mapping[str, Vector]
     count: int
     timezone: str = "UTC"
+    spark_values: SparkValues | None = None
 
     @classmethod
     def of(cls, types: Mapping[str, str], rows: Sequence[Mapping[str, object]], timezone: str = "UTC") -> Bindings:
@@ -67,7 +70,10 @@ class Bindings:
         """Return the bindings of the scopes at positions `start` (included) to `end` (excluded)."""
         places = np.arange(start, min(end, self.count))
         return Bindings(
-            {name: column.taken(places) for name, column in self.columns.items()}, len(places), self.timezone
+            {name: column.taken(places) for name, column in self.columns.items()},
+            len(places),
+            self.timezone,
+            self.spark_values,
         )
 
 

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from varve.model.partitions.dimension import Dimension, Members
     from varve.model.partitions.key import PartitionKey, Value
     from varve.model.partitions.partitioning import Partitioning
+    from varve.sql.evaluate.asked import SparkValues
     from varve.sql.partitions.scopes import Scopes
     from varve.sql.pushdown.scans import Dependencies
     from varve.sql.syntax.sql_file import SqlDataset
@@ -57,13 +58,18 @@ class Inference:
         """The findings of all queries."""
         return tuple(finding for query in self.queries for finding in query.findings)
 
-    def dependencies(self, upstreams: Mapping[str, Dataset]) -> tuple[Dependencies, ...]:
-        """The scans of each query with their conditions."""
+    def dependencies(
+        self, upstreams: Mapping[str, Dataset], asked: Callable[[exp.Expr], exp.Expr] = lambda tree: tree
+    ) -> tuple[Dependencies, ...]:
+        """The scans of each query with their conditions.
+
+        `asked` returns a query with the calls that Spark was asked for (pushdown.asked_calls.py).
+        """
         partitions = {
             name: {column.name: column.type.lower() for column in upstream.partition_columns}
             for name, upstream in upstreams.items()
         }
-        return tuple(dependencies(query.tree, partitions) for query in self.queries)
+        return tuple(dependencies(asked(query.tree), partitions) for query in self.queries)
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,10 +79,12 @@ class QueryPlan:
     Attributes:
         compute: returns the scopes and the dependencies, called at first use: of many datasets that are loaded, few are
             planned.
+        spark_values: what Spark said of calls that are not evaluated here.
     """
 
     upstreams: Mapping[str, Dataset]
     compute: Callable[[], tuple[Scopes, tuple[Dependencies, ...]]] = field(repr=False)
+    spark_values: SparkValues | None = field(default=None, repr=False)
 
     @cached_property
     def scopes(self) -> Scopes:
@@ -94,7 +102,7 @@ class QueryPlan:
 
     def bindings(self, keys: Sequence[PartitionKey]) -> Bindings:
         """The variables of the scopes of some partitions, as columns. The query's session is in UTC."""
-        return Bindings(self.scopes.columns(keys), len(keys))
+        return Bindings(self.scopes.columns(keys), len(keys), spark_values=self.spark_values)
 
     def candidates(self, box: PartitionBox) -> tuple[list[PartitionKey], Bindings]:
         """The partitions of a box of the reader, and the variables of their scopes.

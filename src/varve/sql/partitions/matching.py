@@ -120,6 +120,9 @@ class ScanPlan:
         time = partitioning.time if partitioning else None
         return time is None or self._bounds(scan, time, own) != (None, None)
 
+    def _evaluator(self, columns: Mapping[tuple[str, str], Vector]) -> Evaluator:
+        return Evaluator(columns, self.scopes.timezone, self.scopes.spark_values)
+
     @property
     def _variables(self) -> dict[tuple[str, str], Vector]:
         return {(SCOPE, name): column.reshaped(self.scopes.count, 1) for name, column in self.scopes.columns.items()}
@@ -145,7 +148,7 @@ class ScanPlan:
             group = Group([axes[name] for name in names], np.ones((self.scopes.count, 1), dtype=bool))
             mask = np.ones((self.scopes.count, group.size), dtype=bool)
             columns = {**self._variables, **group.columns(scan.alias, (1, group.size))}
-            evaluator = Evaluator(columns, self.scopes.timezone)
+            evaluator = self._evaluator(columns)
             for condition in conditions:
                 if _own_dimensions(condition, scan, partitioning) <= set(names):
                     mask &= holds(condition, evaluator, self.warn)
@@ -236,7 +239,7 @@ class ScanPlan:
                 for group in self.groups[other_scan.place]:
                     columns |= group.columns(other_scan.alias, (1, group.size))
         try:
-            vector = Evaluator(columns, self.scopes.timezone).of(node)
+            vector = self._evaluator(columns).of(node)
         except CannotEvaluate:
             return None, None
         values = np.broadcast_to(vector.values, np.broadcast_shapes(vector.values.shape, vector.valid.shape))
@@ -291,7 +294,7 @@ class ScanPlan:
                 **own_group.columns(scan.alias, (own_group.size, 1)),
                 **other_group.columns(other_scan.alias, (1, other_group.size)),
             }
-            truth = holds(condition, Evaluator(columns, self.scopes.timezone), self.warn)
+            truth = holds(condition, self._evaluator(columns), self.warn)
             table = np.broadcast_to(truth, (own_group.size, other_group.size)).astype(np.float32)
             own_group.mask = own_group.mask & ((other_group.mask.astype(np.float32) @ table.T) > 0)
             return
@@ -304,7 +307,7 @@ class ScanPlan:
                 **own_group.columns(scan.alias, (own_group.size, 1)),
                 **other_group.columns(other_scan.alias, (1, other_group.size)),
             }
-            truth = holds(condition, Evaluator(columns, self.scopes.timezone), self.warn)
+            truth = holds(condition, self._evaluator(columns), self.warn)
             table = np.broadcast_to(truth, (own_group.size, other_group.size))
             own_group.mask[scope] &= (table & other_group.mask[scope][None, :]).any(axis=1)
 

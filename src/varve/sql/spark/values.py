@@ -1,0 +1,108 @@
+"""Asks Spark what a function gives for the values that partitions and scopes have: one query for each call.
+
+Not here: which calls and values these are (partitions/value_questions.py), and where answers are kept (sql/values.py).
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from typing import TYPE_CHECKING, Any
+
+from varve.sql.evaluate.vector import DOUBLE, KNOWN_TYPES, NULL, TIMESTAMP
+from varve.sql.values import Answer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pyspark.sql import SparkSession
+
+    from varve.sql.partitions.value_questions import OpenCall, ValueQuestion
+
+# Windows that begin in this time are asked for too, so that a plan knows them when they come; asked again is when less
+# than half of it is left.
+_AHEAD = dt.timedelta(days=2 * 366)
+# A value may be that of another call, which is answered first.
+_MOST_ROUNDS = 4
+_COLUMN = "varve_value_{}"
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_MICRO = dt.timedelta(microseconds=1)
+
+
+def answers_by_spark(
+    question: ValueQuestion, answers: Mapping[str, Answer], session: Callable[[], SparkSession], now: dt.datetime
+) -> dict[str, Answer]:
+    """Return the answers on all calls in the conditions of a file, also those that are there already.
+
+    `session` is called only where something must be asked; it has the functions that the file calls.
+    """
+    calls = question.calls()
+    answered, spark = {call: answer for call, answer in answers.items() if call in calls}, None
+    for _ in range(_MOST_ROUNDS):
+        asked = _asked(question, answered, now)
+        if not asked:
+            break
+        spark = spark or session()
+        answered |= {call.call: values_by_spark(spark, call) for call in asked}
+    return answered
+
+
+def _asked(question: ValueQuestion, answers: Mapping[str, Answer], now: dt.datetime) -> list[OpenCall]:
+    """The calls about which Spark must be asked, with all values up to some time ahead."""
+    missing = {call.call for call in question.open_calls(answers, now + _AHEAD / 2)}
+    if not missing:
+        return []
+    others = {call: answer for call, answer in answers.items() if call not in missing}
+    return [call for call in question.open_calls(others, now + _AHEAD) if call.call in missing]
+
+
+def values_by_spark(spark: SparkSession, asked: OpenCall) -> Answer:
+    """Return the values of a call for all its arguments; an answer without values, which says why, where Spark fails.
+
+    A session in UTC and in ANSI mode is assumed, as the runs have.
+    """
+    from pyspark.errors import PySparkException
+
+    if asked.is_too_large:
+        return Answer(asked.call, asked.types, why="it has too many values to ask Spark for")
+    names = [_COLUMN.format(place) for place in range(len(asked.types))]
+    try:
+        # Moments travel as numbers: Python's have the time zone of the process.
+        frame = spark.createDataFrame(
+            [(place, *map(_sent, row)) for place, row in enumerate(asked.rows)],
+            ", ".join(
+                [
+                    "varve_place int",
+                    *(
+                        f"{name} {'bigint' if kind == TIMESTAMP else kind}"
+                        for name, kind in zip(names, asked.types, strict=True)
+                    ),
+                ]
+            ),
+        )
+        arguments = [
+            f"timestamp_micros({name}) AS {name}" if kind == TIMESTAMP else name
+            for name, kind in zip(names, asked.types, strict=True)
+        ]
+        valued = frame.selectExpr("varve_place", *arguments).selectExpr(
+            "varve_place", f"{asked.call.format(*names)} AS varve_value"
+        )
+        gives = valued.schema["varve_value"].dataType.simpleString()
+        if gives not in KNOWN_TYPES or gives == NULL:
+            return Answer(asked.call, asked.types, why=f"it gives {gives}, which is not compared before a run")
+        if gives == TIMESTAMP:
+            valued = valued.selectExpr("varve_place", "unix_micros(varve_value)")
+        given = {asked.rows[place]: _received(gives, value) for place, value in valued.collect()}
+    except PySparkException as error:
+        return Answer(asked.call, asked.types, why=str(error).strip().splitlines()[0])
+    if gives == DOUBLE and any(isinstance(value, float) and math.isnan(value) for value in given.values()):
+        return Answer(asked.call, asked.types, why="it gives NaN, which compares otherwise in Spark")
+    return Answer(asked.call, asked.types, gives, given)
+
+
+def _sent(value: object) -> object:
+    return (value - _EPOCH) // _MICRO if isinstance(value, dt.datetime) else value
+
+
+def _received(kind: str, value: Any) -> object:
+    return _EPOCH + dt.timedelta(microseconds=value) if kind == TIMESTAMP and value is not None else value

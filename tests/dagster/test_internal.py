@@ -16,6 +16,12 @@ from typing import TYPE_CHECKING
 import dagster as dg
 import dagster_postgres
 import pytest
+from dagster._core.remote_origin import (  # noqa: TID251 - a queued run cannot be made without
+    RegisteredCodeLocationOrigin,
+    RemoteJobOrigin,
+    RemoteRepositoryOrigin,
+)
+from dagster_shared.record import replace
 
 from tests.support.project import ROOT
 from varve.catalog.leases import Leases
@@ -194,13 +200,36 @@ def test_a_run_that_died_before_any_code_of_ours_ran_does_not_stay_in_flight(
     assert ended.status is dg.DagsterRunStatus.FAILURE
 
 
-def test_a_run_that_waits_for_its_machine_is_not_dead(instance: dg.DagsterInstance, leases: Leases) -> None:
-    waiting = [
-        instance.add_run(dg.DagsterRun("job", status=status))
-        for status in (dg.DagsterRunStatus.NOT_STARTED, dg.DagsterRunStatus.STARTING)
-    ]
-    assert dead_runs(leases, waiting, Settings()) == {}
-    assert [leases.of(run.run_id) for run in waiting] == [None, None]
+def test_a_run_that_was_asked_for_by_a_process_that_died_then_does_not_stay_in_flight(
+    instance: dg.DagsterInstance, leases: Leases
+) -> None:
+    asked = instance.add_run(dg.DagsterRun("job", status=dg.DagsterRunStatus.NOT_STARTED))
+    deadline = time.monotonic() + 30
+    while not (dead := dead_runs(leases, [asked], Settings())):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    assert "a process that asked for the run and did not start it" in dead[asked.run_id]
+    end_dead(instance, dead)
+    ended = instance.get_run_by_id(asked.run_id)
+    assert ended is not None
+    assert ended.status is dg.DagsterRunStatus.FAILURE
+
+
+def test_a_run_may_wait_in_the_queue_and_for_its_machine_for_ever(instance: dg.DagsterInstance, leases: Leases) -> None:
+    # A look may have come between asking and queueing.
+    asked = dg.DagsterRun("job", status=dg.DagsterRunStatus.NOT_STARTED)
+    assert dead_runs(leases, [asked], Settings()) == {}
+    assert leases.of(asked.run_id) is not None
+    repository = RemoteRepositoryOrigin(RegisteredCodeLocationOrigin("here"), "__repository__")
+    asked = replace(asked, remote_job_origin=RemoteJobOrigin(repository, "job"))
+    queued = instance.add_run(asked.with_status(dg.DagsterRunStatus.QUEUED))
+    starting = instance.add_run(dg.DagsterRun("job", status=dg.DagsterRunStatus.STARTING))
+    # Longer than two terms (VARVE_LEASE_SECONDS) and the time between two looks.
+    look_on = time.monotonic() + 3.5
+    while time.monotonic() < look_on:
+        assert dead_runs(leases, [queued, starting], Settings()) == {}
+        time.sleep(0.2)
+    assert [leases.of(run.run_id) for run in (queued, starting)] == [None, None]
 
 
 def test_the_lease_ends_with_its_run(instance: dg.DagsterInstance, leases: Leases, tmp_path: Path) -> None:

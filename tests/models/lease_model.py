@@ -1,6 +1,8 @@
 """The lease of a run as a state machine: its process, which may freeze; the server, which may be away; two watchers.
 
-The process takes the lease, renews it, and publishes. Whoever watches looks at expired leases twice (`_MISS`, `_LOSE`),
+Somebody asks for the run, and it is queued and launched: one that dies between asking and queueing leaves a run that
+nobody will start, for which only a watcher can enter a lease. The process takes the lease, renews it, and publishes.
+Whoever watches looks at expired leases twice (`_MISS`, `_LOSE`),
 and between the two there is time for one renewal. When the run counts as dead, another run builds the partition.
 
 Time is what may happen: a lease expires while its process is frozen or the server is away, and a process that is awake
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
 # The methods of Leases that change a lease or decide by it, in the order of a life.
-LIFE = ("keep", "take", "refuse_lost", "give_back", "end", "dead_runs", "end_sessions")
+LIFE = ("keep", "withdraw", "take", "refuse_lost", "give_back", "end", "dead_runs", "end_sessions")
 
 
 class State(NamedTuple):
@@ -26,13 +28,16 @@ class State(NamedTuple):
 
     Attributes:
         lease: none, kept (for a process that starts), taken, lost or given back.
-        process: starting, building, checked (in the transaction of its publish, after refuse_lost), published, over.
+        asked_only: whether a watcher has entered the lease, because the run was asked for and not queued.
+        queued: whether the run was queued: one that dies later is seen by Dagster's monitor, or by its lease.
+        process: asked (for), starting, building, checked (in the transaction of its publish, after
+            refuse_lost), published, over.
         frozen: whether the process does nothing for now, and its machine answers nobody; `slept`, whether it was since
             its last renewal.
         session: whether the server still has the session in which the process builds.
         away: whether the server is away.
         beat: whether the process could have renewed since its lease was missed.
-        watchers: what each watcher does next: look, end (the sessions), lose.
+        watchers: what each watcher does next: look, enter (a lease), end (the sessions), lose.
         heir: whether another run has built the partition, because this one counts as dead.
         zombie: whether the run has published while it counted as dead.
         mistaken: whether a process was declared dead that was never frozen.
@@ -43,7 +48,9 @@ class State(NamedTuple):
     expired: bool = False
     missed: bool = False
     beat: bool = False
-    process: str = "starting"
+    asked_only: bool = False
+    queued: bool = False
+    process: str = "asked"
     frozen: bool = False
     slept: bool = False
     session: bool = True
@@ -75,9 +82,8 @@ class LeaseModel:
 
     def is_good(self, state: State) -> bool:
         """The partition was built, or can be by another run."""
-        return (
-            state.heir or state.process in {"published", "over"} or (state.process == "dead" and state.lease == "none")
-        )
+        never_launched = state.process == "dead" and state.queued and state.lease == "none"
+        return state.heir or state.process in {"published", "over"} or never_launched
 
     def steps(self, state: State) -> Iterator[tuple[str, State]]:
         """Every step of everybody."""
@@ -106,11 +112,16 @@ class LeaseModel:
 
     def _live(self, state: State) -> Iterator[tuple[str, State]]:  # noqa: PLR0912 - a line for each step
         match state.process:
+            case "asked":
+                yield "queued", state._replace(process="starting", queued=True)
+            case "starting" if state.lease == "kept" and state.asked_only:
+                gone = state._replace(lease="none", asked_only=False, expired=False, missed=False, beat=False)
+                yield "withdraw", gone
             case "starting" if state.lease == "none":
                 yield "keep", state._replace(lease="kept")
             case "starting":
                 # A lease that was lost before any process took it may still be taken: nothing was locked or written.
-                renewed = state._replace(expired=False, missed=False, beat=False, slept=False)
+                renewed = state._replace(asked_only=False, expired=False, missed=False, beat=False, slept=False)
                 yield "take", renewed._replace(lease="taken", process="building")
             case "building" | "checked":
                 if state.lease == "lost" and self.mutation == "renews what is lost":
@@ -134,7 +145,7 @@ class LeaseModel:
         if state.process == "published" and state.lease == "taken":
             yield "give_back", state._replace(lease="given back", process="over")
 
-    def _watch(self, state: State) -> Iterator[tuple[str, State]]:
+    def _watch(self, state: State) -> Iterator[tuple[str, State]]:  # noqa: PLR0912 - a line for each step
         if (
             state.lease in {"kept", "taken"}
             and state.missed
@@ -149,6 +160,12 @@ class LeaseModel:
                 return after._replace(watchers=watchers)
 
             living = state.lease in {"kept", "taken"}
+            # It read Dagster's runs, and enters the lease later, when the run may have gone on.
+            if watcher == "look" and not state.queued and self.mutation != "asked for is alive":
+                yield f"{number}: dead_runs: not started", then("enter", state)
+            if watcher == "enter":
+                entered = state._replace(lease="kept", asked_only=True) if state.lease == "none" else state
+                yield f"{number}: keep", then("look", entered)
             if watcher == "look" and living and state.expired:
                 if not state.missed and self.mutation != "one look":
                     yield f"{number}: dead_runs: missed", state._replace(missed=True, beat=False)
@@ -179,6 +196,7 @@ MUTATIONS = {
     "renews what is lost": "a lost lease is never renewed",
     "publish does not look": "a run that counts as dead publishes nothing",
     "the check locks nothing": "a run that counts as dead publishes nothing",
+    "asked for is alive": "nobody is stuck for ever",
     "one look": "nobody who is awake is taken for dead",
     "no time between": "nobody who is awake is taken for dead",
 }

@@ -45,6 +45,7 @@ _TAKE = """
         expires_at = clock_timestamp() + excluded.term, missed_at = null, lost_at = null, lost_because = ''
     where l.lost_at is null or not l.taken
 """
+_WITHDRAW = "delete from varve.lease where run_id = any(%s) and holder = %s and not taken and lost_at is null"
 _GIVE_BACK = "delete from varve.lease where run_id = %s and lost_at is null"
 _END = """
     update varve.lease set lost_at = clock_timestamp(), lost_because = %s, taken = true
@@ -123,6 +124,11 @@ class Leases:
         """Begin the leases of runs whose processes are starting, where they have none; `term` is in seconds."""
         if run_ids:
             self.connection.execute(_KEEP, (holder, term, term * _TERMS_TO_COME_UP, sorted(run_ids)))
+
+    def withdraw(self, run_ids: Collection[str], holder: str) -> None:
+        """Take back what was kept under this holder's name for runs whose processes have not begun."""
+        if run_ids:
+            self.connection.execute(_WITHDRAW, (sorted(run_ids), holder))
 
     def take(self, run_id: str, holder: str, term: float) -> bool:
         """Take or renew the lease of a run for `term` seconds from now. Returns False where it is lost for good."""

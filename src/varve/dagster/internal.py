@@ -31,7 +31,7 @@ from dagster_postgres import DagsterPostgresStorage
 from dagster_postgres.event_log import PostgresEventLogStorage
 
 from varve.dagster.leases.heartbeat import Heartbeats, this_process
-from varve.dagster.leases.leases import dead_runs, end_lease, leases_in
+from varve.dagster.leases.leases import ASKED_ONLY, dead_runs, end_lease, leases_in
 from varve.model.errors import VarveError
 from varve.model.partitions.key import WHOLE
 from varve.project import Project
@@ -185,6 +185,7 @@ class VarveRunLauncher(DefaultRunLauncher):
         settings = _project_of(self._instance).settings
         try:
             with leases_in(settings, "varve launcher") as leases:
+                leases.withdraw([context.dagster_run.run_id], ASKED_ONLY)
                 leases.keep([context.dagster_run.run_id], f"launched by {this_process()}", settings.lease_seconds)
         except (VarveError, psycopg.Error) as error:
             # The run's process takes the lease, too, and the run itself fails where it needs the catalog.

@@ -7,6 +7,7 @@ Not here: what a lease is (varve/catalog/leases.py), renewing it (heartbeat.py) 
 from __future__ import annotations
 
 import logging
+from collections import defaultdict
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,8 @@ logger = logging.getLogger(__name__)
 # The states in which a run has a process, by Dagster's own records. A run that is STARTING may wait long for its
 # machine; it counts as dead only where our launcher has entered a lease for it.
 _HAS_PROCESS = {dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING}
+UNKNOWN = "a process that nobody knows"
+ASKED_ONLY = "a process that asked for the run and did not start it"
 
 
 @contextmanager
@@ -43,14 +46,21 @@ def dead_runs(
     """Return those of these unfinished runs that count as dead, by run id, with the reason as text.
 
     With `all_take`, every run takes a lease when it starts. So a run that Dagster calls started and that has no lease
-    has died before it could take one, or is about to take it: a lease is entered for it here, which will expire.
+    has died before it could take one, or is about to take it: a lease is entered for it here, which will expire. So
+    does the lease of a run that somebody has asked for, and neither queued nor started: both follow within a moment.
     """
-    all_runs = list(runs)
+    by_status = defaultdict(list)
+    for run in runs:
+        by_status[run.status].append(run.run_id)
     if all_take:
-        started_ids = [run.run_id for run in all_runs if run.status in _HAS_PROCESS]
-        leases.keep(started_ids, "a process that nobody knows", settings.lease_seconds)
+        leases.keep(
+            [run_id for status in _HAS_PROCESS for run_id in by_status[status]], UNKNOWN, settings.lease_seconds
+        )
+        leases.keep(by_status[dg.DagsterRunStatus.NOT_STARTED], ASKED_ONLY, settings.lease_seconds)
+        # A run may stay in the queue as long as it must.
+        leases.withdraw(by_status[dg.DagsterRunStatus.QUEUED], ASKED_ONLY)
     dead_reasons = {}
-    for run_id in leases.dead_runs([run.run_id for run in all_runs]):
+    for run_id in leases.dead_runs([run_id for run_ids in by_status.values() for run_id in run_ids]):
         if lease := leases.of(run_id):
             dead_reasons[run_id] = (
                 f"the run counts as dead since {lease.lost_at:%Y-%m-%d %H:%M:%S} UTC, because {lease.lost_because}: "

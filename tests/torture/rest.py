@@ -48,6 +48,8 @@ def rest(operations: Operations, *, after_kills: bool, deep: bool) -> list[str]:
             now = current(connection)
             problems += model.problems_at_rest(now)
             problems += [f"in flight for ever: {row[0]}" for row in connection.execute(_IN_FLIGHT).fetchall()]
+        # A run that died is declared dead by the second look at its lease, and each `due` is one.
+        problems += unfinished_runs(operations)
         if not problems:
             model.at_rest(now)
             break
@@ -59,8 +61,7 @@ def rest(operations: Operations, *, after_kills: bool, deep: bool) -> list[str]:
         swept = project.run("sweep", "--older-than", "45s", "--orphans-older-than", "0")
     if swept.code != 0:
         problems.append(f"the sweep ended with {swept.code}: {swept.output[-2_000:]}")
-    problems += examined(operations, after_kills=after_kills, deep=deep)
-    return problems + unfinished_runs(operations)
+    return problems + examined(operations, after_kills=after_kills, deep=deep)
 
 
 def current(connection: psycopg.Connection[Any]) -> dict[str, dict[dt.date, Shown]]:

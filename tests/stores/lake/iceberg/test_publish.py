@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from dataclasses import replace
-from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pendulum
 import pytest
 from pyiceberg.exceptions import NoSuchTableError
 
+from tests.stores.lake.iceberg.every_type import NOON, STORES, every_type
 from tests.stores.lake.iceberg.readers import by_duckdb, by_polars, by_pyiceberg, by_text, iceberg_table
-from tests.support.sales import DAY, DETROIT, PARIS, ZURICH, key, sales_dataset
+from tests.support.sales import DETROIT, PARIS, ZURICH, key, sales_dataset
 from varve.model.dataset import Dataset, StoreKind
-from varve.model.partitions.dimension import StaticDimension, TimeDimension
+from varve.model.partitions.dimension import TimeDimension
 from varve.model.partitions.key import PartitionKey
 from varve.model.partitions.partitioning import Partitioning
 from varve.model.partitions.time_columns import TimeColumn
@@ -23,9 +22,6 @@ from varve.model.store_options import LakeOptions
 
 if TYPE_CHECKING:
     from tests.stores.lake.iceberg.builder import Builder
-
-LOCAL = dt.datetime(1969, 12, 31, 23, 59, 59, 999999)  # noqa: DTZ001 - a clock time
-NOON = dt.datetime(2013, 1, 5, 12, tzinfo=dt.UTC)
 
 
 def sold(*products: str, price: float = 1.5) -> list[dict[str, Any]]:
@@ -63,39 +59,8 @@ def test_a_rerun_is_one_more_snapshot_and_the_one_before_is_still_read(builder: 
     assert [row["product"] for row in by_pyiceberg(before)] == ["pen"]
 
 
-TYPES = Schema(
-    (
-        Column("n", ColumnType.BIGINT), Column("small", ColumnType.SMALLINT), Column("tiny", ColumnType.TINYINT),
-        Column("i", ColumnType.INT), Column("name", ColumnType.STRING), Column("price", ColumnType.decimal(12, 3)),
-        Column("huge", ColumnType.decimal(38, 10)), Column("weight", ColumnType.DOUBLE), Column("f", ColumnType.FLOAT),
-        Column("on", ColumnType.DATE), Column("at", ColumnType.TIMESTAMP), Column("local", ColumnType.TIMESTAMP_NTZ),
-        Column("raw", ColumnType.BINARY), Column("yes", ColumnType.BOOLEAN),
-        Column("tags", ColumnType.array(ColumnType.STRING)),
-        Column("pair", ColumnType("STRUCT<a: INT, b: ARRAY<STRUCT<c: STRING>>>")),
-        Column("counts", ColumnType.map(ColumnType.STRING, ColumnType.BIGINT)),
-    )
-)  # fmt: skip
-STORES = ("Paris", "Zürich", "100% a/b=c", 'it\'s "here"', "+1 2", "*[{?#", "ß€𝄞")
-
-
 def test_all_types_nested_ones_nulls_and_odd_partition_values_are_read_right(builder: Builder) -> None:
-    stores = StaticDimension("store", STORES)
-    dataset = replace(
-        sales_dataset(StoreKind.LAKE, dimensions=(DAY, stores)), schema=TYPES,
-        lake=LakeOptions(bounds=("n", "name", "price", "huge", "on", "local", "tiny")),
-    )  # fmt: skip
-    whole = {
-        "n": -(2**63), "small": -3, "tiny": -128, "i": 7, "name": "é", "price": Decimal("-1.125"),
-        "huge": Decimal("1234567890123456789012345678.0123456789"), "weight": 0.5, "f": 1.25,
-        "on": dt.date(1582, 1, 1), "at": NOON, "local": LOCAL,
-        "raw": b"\x00\xff", "yes": True, "tags": ["a", None], "pair": {"a": 1, "b": [{"c": "d"}, None]},
-        "counts": [("x", 1), ("y", None)],
-    }  # fmt: skip
-    nothing = dict.fromkeys(whole)
-    rows = {
-        PartitionKey.of(day=dt.date(2013, 1, 5), store=store): [whole | {"i": place}, nothing]
-        for place, store in enumerate(STORES)
-    }
+    dataset, rows = every_type()
     builder.publish(dataset, rows)
     all_agree(builder, dataset)
     table = iceberg_table(builder.settings, dataset)

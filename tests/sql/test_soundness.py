@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from varve.model.partitions.key import PartitionKey
+    from varve.sql.evaluate.asked import TypedCall
     from varve.sql.partitions.matching import ScanReading
     from varve.sql.values import Answer
 
@@ -124,15 +125,16 @@ def planned(query: str, spark: SparkSession | None = None) -> tuple[Dependencies
         tree = with_asked_calls(tree, query, lambda _: True)
     query_scans = dependencies(tree, {name: upstream.types for name, upstream in UPSTREAMS.items()})
     scopes = Bindings.of(VARIABLES, SCOPES)
-    answers: dict[str, Answer] = {}
+    answers: dict[TypedCall, Answer] = {}
     while True:
         recorder = Recorder(answers)
         ((_, reads),) = list(readings(query_scans, UPSTREAMS, replace(scopes, spark_values=recorder), now=NOW))
         if not recorder.rows or spark is None:
             return query_scans, reads, tree
         for (call, types), rows_of_call in recorder.rows.items():
-            answers[call] = values_by_spark(spark, OpenCall(call, types, tuple(rows_of_call)))
-            ASKED.append(f"{call}: {answers[call].why or len(rows_of_call)}")
+            answer = values_by_spark(spark, OpenCall(call, types, tuple(rows_of_call)))
+            answers[call, types] = answer.with_values_of(answers.get((call, types)))
+            ASKED.append(f"{call}: {answer.why or len(rows_of_call)}")
 
 
 def places(reads: list[ScanReading], scope: int) -> dict[int, set[int]]:

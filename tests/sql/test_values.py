@@ -118,6 +118,17 @@ def test_conditions_are_planned_as_spark_evaluates_them(folder: Path, spark: Spa
         assert read(files, "shop.sales", f"shop.reader{place}") == expected, condition
 
 
+@pytest.mark.parametrize("let", ["date_add(today, 1000)", "CAST(date_add(today, 1000) AS STRING)"], ids=["far", "text"])
+def test_one_call_of_columns_with_other_values_and_of_another_type(folder: Path, spark: SparkSession, let: str) -> None:
+    """Either side is asked for, though the other side is not looked at before the first one has its values."""
+    reader = READER.replace("AS DATE)\n", f"AS DATE), far = {let}\n", 1)
+    condition = "dayname(day) = dayname(far) AND coalesce(soundex(store), dayname(far)) = 'P620'"
+    (folder / "reader.sql").write_text(f"{reader}SELECT n FROM shop.sales WHERE {condition};\n")
+    weekday = (FIRST + dt.timedelta(days=1_000)).weekday()
+    days = [FIRST + dt.timedelta(days=number) for number in range((NOW.date() - FIRST).days)]
+    assert read(asked(folder, spark), "shop.sales") == {(day, "Paris") for day in days if day.weekday() == weekday}
+
+
 def test_what_a_column_of_a_cte_is_made_of_is_asked_in_the_authors_words(folder: Path, spark: SparkSession) -> None:
     query = """
     WITH named AS (SELECT n, lower(store) AS low, soundex(store) AS sound, day FROM shop.sales),

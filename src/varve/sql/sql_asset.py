@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from varve.model.dataset import Dataset
     from varve.planning.mapping.dimension_mapping import DimensionMapping
+    from varve.sql.evaluate.asked import TypedCall
     from varve.sql.partitions.dependencies import Inference
     from varve.sql.partitions.scopes import Scopes
     from varve.sql.syntax.errors import SourceFile
@@ -60,7 +61,7 @@ class CompiledDataset:
         columns: by upstream dataset, the data columns that it may need; None: all of them, because it is not certain.
         expectations: the names and the conditions of EXPECT.
         entry: the `module:function` or program that it names.
-        answers: what Spark said of the functions in its conditions, by call.
+        answers: what Spark said of the functions in its conditions, by call and types of its columns.
         asks: whether its conditions have such a function, answered or not.
     """
 
@@ -75,7 +76,7 @@ class CompiledDataset:
     tags: tuple[tuple[str, str], ...]
     expectations: tuple[tuple[str, str], ...]
     entry: str
-    answers: Mapping[str, Answer]
+    answers: Mapping[TypedCall, Answer]
     asks: bool
 
 
@@ -151,7 +152,7 @@ def compile_dataset(  # noqa: PLR0917
     dependencies: tuple[Dependencies, ...],
     upstreams: Mapping[str, Dataset],
     known_ways: dict[str, tuple[DimensionMapping, ...]],
-    answers: Mapping[str, Answer],
+    answers: Mapping[TypedCall, Answer],
     *,
     asks: bool,
 ) -> CompiledDataset:

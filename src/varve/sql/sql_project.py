@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from varve.model.dataset import Dataset
     from varve.planning.mapping.dimension_mapping import DimensionMapping
     from varve.sql.answers import Question
+    from varve.sql.evaluate.asked import TypedCall
     from varve.sql.partitions.dependencies import Inference
     from varve.sql.pushdown.scans import Dependencies
     from varve.sql.syntax.errors import Problem, Span
@@ -242,7 +243,7 @@ def _compile(  # noqa: PLR0917
         return None
     queries: Inference | None = None
     dependencies: tuple[Dependencies, ...] = ()
-    answered: dict[str, Answer] = {}
+    answered: dict[TypedCall, Answer] = {}
     calls: set[str] = set()
     if len(upstreams) == len(draft.reads):
         queries = inference(sql, scopes, upstreams)
@@ -263,12 +264,11 @@ def _compile(  # noqa: PLR0917
             if may_ask(sql, queries):
                 calls = calls_of(dependencies_asked(sql, queries.dependencies, upstreams))
             answered = spark.value_answers.of(sql) if calls else {}
-            dependencies = dependencies_asked(
-                sql, queries.dependencies, upstreams, lambda call: call in answered and bool(answered[call].gives)
-            )
+            useful = {answer.call for answer in answered.values() if answer.gives}
+            dependencies = dependencies_asked(sql, queries.dependencies, upstreams, lambda call: call in useful)
             if calls:
                 spark.value_questions[sql.name] = ValueQuestion(partial(_parsed_of, draft), upstreams)
-        unanswered = calls - answered.keys()
+        unanswered = calls - {call for call, _ in answered}
         problems += [] if own_problems else plan_problems(sql, queries, dependencies, unanswered)
     elif not sql.columns:
         # Its columns follow from those of a dataset that cannot be used: they are unknown, which is no problem of this

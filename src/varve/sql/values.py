@@ -14,12 +14,12 @@ import datetime as dt
 import hashlib
 import json
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from varve.sql.evaluate.asked import StoredValues
+from varve.sql.evaluate.asked import StoredValues, TypedCall
 from varve.sql.evaluate.vector import DATE, TIMESTAMP
 from varve.sql.names.own_functions import queried_functions
 
@@ -51,6 +51,17 @@ class Answer:
     why: str = ""
     spark: str = field(default_factory=lambda: metadata.version("pyspark"))
 
+    @property
+    def typed_call(self) -> TypedCall:
+        """What it is the answer for."""
+        return self.call, self.types
+
+    def with_values_of(self, other: Answer | None) -> Answer:
+        """Return the answer with the values that another one for the same call has for other arguments."""
+        if other is None or not self.gives or other.gives != self.gives:
+            return self
+        return replace(self, values={**other.values, **self.values})
+
 
 @dataclass
 class ValueAnswers:
@@ -80,34 +91,34 @@ class ValueAnswers:
         else:
             (folder / FILE).unlink(missing_ok=True)
 
-    def of(self, sql: SqlDataset) -> dict[str, Answer]:
+    def of(self, sql: SqlDataset) -> dict[TypedCall, Answer]:
         """Return the valid answers of a file by call, those without values too."""
         answers = self.entries.get(sql.name, {})
-        return {answer.call: answer for key, answer in answers.items() if key == key_of(sql, answer.call)}
+        return {answer.typed_call: answer for key, answer in answers.items() if key == key_of(sql, answer)}
 
     def keep(self, sql: SqlDataset, answers: Iterable[Answer]) -> None:
         """Store the answers of a file; they replace all of the dataset."""
-        kept = {key_of(sql, answer.call): answer for answer in answers}
+        kept = {key_of(sql, answer): answer for answer in answers}
         if kept:
             self.entries[sql.name] = kept
         else:
             self.entries.pop(sql.name, None)
 
 
-def key_of(sql: SqlDataset, call: str) -> str:
-    """Return a hash of a call, and of the project's functions that it may call."""
-    words = set(re.findall(r"\w+", call.lower()))
+def key_of(sql: SqlDataset, answer: Answer) -> str:
+    """Return a hash of the call, of the types of its columns, and of the project's functions that it may call."""
+    words = set(re.findall(r"\w+", answer.call.lower()))
     own = [
         f"{function.name} {function.returns} {function.code}"
         for function in queried_functions(sql)
         if function.name.lower() in words
     ]
-    return hashlib.blake2b("\n".join([call, *own]).encode(), digest_size=12).hexdigest()
+    return hashlib.blake2b("\n".join([answer.call, *answer.types, *own]).encode(), digest_size=12).hexdigest()
 
 
-def stored_values(answers: Mapping[str, Answer]) -> StoredValues:
+def stored_values(answers: Mapping[TypedCall, Answer]) -> StoredValues:
     """Return what conditions are evaluated with."""
-    return StoredValues({call: (answer.types, answer.gives, answer.values) for call, answer in answers.items()})
+    return StoredValues({call: (answer.gives, answer.values) for call, answer in answers.items()})
 
 
 def _stored(key: str, answer: Answer) -> dict[str, Any]:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 # How such a call is written in a tree of conditions.
 ASKED, TRIED = "VARVE_ASKED", "VARVE_TRIED"
 _NO_ANSWER = object()
+# A call as it is written, and the types of its arguments: of a date and of a text it may give different values.
+TypedCall = tuple[str, tuple[str, ...]]
 
 
 class SparkValues(Protocol):
@@ -37,15 +39,15 @@ class NoValues:
 
 
 class StoredValues:
-    """Answers of Spark by call: the types of its arguments, the type of its values, and the values by arguments."""
+    """Answers of Spark by call: the type of its values, and the values by arguments."""
 
-    def __init__(self, answers: Mapping[str, tuple[tuple[str, ...], str, Mapping[tuple[object, ...], object]]]) -> None:
+    def __init__(self, answers: Mapping[TypedCall, tuple[str, Mapping[tuple[object, ...], object]]]) -> None:
         self.answers = answers
 
     def of(self, call: str, arguments: Sequence[Vector]) -> Vector:
         """See SparkValues; Spark must have been asked for each of the arguments."""
-        types, gives, values = self.answers.get(call, ((), "", {}))
-        if not gives or tuple(argument.type for argument in arguments) != types:
+        gives, values = self.answers.get((call, tuple(argument.type for argument in arguments)), ("", {}))
+        if not gives:
             raise CannotEvaluate(None, f"Spark was not asked for {call}")
         rows, shape = rows_of(arguments)
         found = [values.get(row, _NO_ANSWER) for row in rows]

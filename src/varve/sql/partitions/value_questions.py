@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from varve.model.dataset import Dataset
     from varve.model.partitions.dimension import Dimension
     from varve.planning.mapping.partition_subset import KeySelection
+    from varve.sql.evaluate.asked import TypedCall
     from varve.sql.partitions.dependencies import Inference
     from varve.sql.partitions.scopes import Scopes
     from varve.sql.pushdown.scans import Dependencies
@@ -56,6 +57,11 @@ class OpenCall:
     rows: tuple[tuple[object, ...], ...] = field(repr=False)
 
     @property
+    def typed_call(self) -> TypedCall:
+        """What Spark is asked for."""
+        return self.call, self.types
+
+    @property
     def is_too_large(self) -> bool:
         """Whether there are more values than Spark is asked for."""
         return len(self.rows) > MOST_VALUES
@@ -74,8 +80,12 @@ class ValueQuestion:
         queries = inference(sql, scopes_of(sql), self.upstreams)
         return calls_of(dependencies_asked(sql, queries.dependencies, self.upstreams))
 
-    def open_calls(self, answers: Mapping[str, Answer], now: dt.datetime) -> list[OpenCall]:
-        """Return the calls that a plan needs and that have no answer, with all values that a plan needs up to `now`."""
+    def open_calls(self, answers: Mapping[TypedCall, Answer], now: dt.datetime) -> list[OpenCall]:
+        """Return the calls that a plan up to `now` needs, with values of their columns that have no answer.
+
+        Where one side of a condition has no value, the other side is not looked at: with the answers, there may be
+        more to ask.
+        """
         sql = self.parsed()
         scopes = scopes_of(sql)
         asked = dependencies_asked(sql, inference(sql, scopes, self.upstreams).dependencies, self.upstreams)
@@ -126,15 +136,15 @@ def _all_of(dimensions: Sequence[Dimension], scopes: Scopes, now: dt.datetime) -
 class Recorder:
     """Says what is answered, and records the rest by call and types."""
 
-    def __init__(self, answers: Mapping[str, Answer]) -> None:
+    def __init__(self, answers: Mapping[TypedCall, Answer]) -> None:
         self.answers = answers
         self.stored = stored_values(answers)
-        self.rows: dict[tuple[str, tuple[str, ...]], dict[tuple[object, ...], None]] = {}
+        self.rows: dict[TypedCall, dict[tuple[object, ...], None]] = {}
 
     def of(self, call: str, arguments: Sequence[Vector]) -> Vector:
         """See SparkValues."""
         types = tuple(argument.type for argument in arguments)
-        if (answer := self.answers.get(call)) is not None and answer.types == types and not answer.gives:
+        if (answer := self.answers.get((call, types))) is not None and not answer.gives:
             raise CannotEvaluate(None, answer.why)
         try:
             return self.stored.of(call, arguments)

@@ -7,53 +7,58 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from varve.sql.evaluate.vector import DOUBLE, KNOWN_TYPES, NULL, TIMESTAMP
 from varve.sql.values import Answer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
+    from varve.sql.evaluate.asked import TypedCall
     from varve.sql.partitions.value_questions import OpenCall, ValueQuestion
 
 # Windows that begin in this time are asked for too, so that a plan knows them when they come; asked again is when less
 # than half of it is left.
 _AHEAD = dt.timedelta(days=2 * 366)
-# A value may be that of another call, which is answered first.
-_MOST_ROUNDS = 4
 _COLUMN = "varve_value_{}"
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MICRO = dt.timedelta(microseconds=1)
 
 
 def answers_by_spark(
-    question: ValueQuestion, answers: Mapping[str, Answer], session: Callable[[], SparkSession], now: dt.datetime
-) -> dict[str, Answer]:
+    question: ValueQuestion, answers: Mapping[TypedCall, Answer], session: Callable[[], SparkSession], now: dt.datetime
+) -> dict[TypedCall, Answer]:
     """Return the answers on all calls in the conditions of a file, also those that are there already.
 
     `session` is called only where something must be asked; it has the functions that the file calls.
     """
     calls = question.calls()
-    answered, spark = {call: answer for call, answer in answers.items() if call in calls}, None
-    for _ in range(_MOST_ROUNDS):
-        asked = _asked(question, answered, now)
-        if not asked:
-            break
-        spark = spark or session()
-        answered |= {call.call: values_by_spark(spark, call) for call in asked}
+    known = {call: answer for call, answer in answers.items() if call[0] in calls}
+    missing = {open_call.call for open_call in question.open_calls(known, now + _AHEAD / 2)}
+    if not missing:
+        return known
+    # All their values are asked for again, so that those of partitions that are gone do not stay.
+    answered, spark = {call: answer for call, answer in known.items() if call[0] not in missing}, session()
+    while new := _new(question.open_calls(answered, now + _AHEAD), answered):
+        for open_call in new:
+            answer = values_by_spark(spark, open_call)
+            answered[open_call.typed_call] = answer.with_values_of(answered.get(open_call.typed_call))
     return answered
 
 
-def _asked(question: ValueQuestion, answers: Mapping[str, Answer], now: dt.datetime) -> list[OpenCall]:
-    """The calls about which Spark must be asked, with all values up to some time ahead."""
-    missing = {call.call for call in question.open_calls(answers, now + _AHEAD / 2)}
-    if not missing:
-        return []
-    others = {call: answer for call, answer in answers.items() if call not in missing}
-    return [call for call in question.open_calls(others, now + _AHEAD) if call.call in missing]
+def _new(open_calls: Sequence[OpenCall], answered: Mapping[TypedCall, Answer]) -> list[OpenCall]:
+    """The open calls without the values for which there is an answer; those that have others."""
+    new = []
+    for open_call in open_calls:
+        answer = answered.get(open_call.typed_call)
+        rows = tuple(row for row in open_call.rows if answer is None or row not in answer.values)
+        if rows and (answer is None or answer.gives):
+            new.append(replace(open_call, rows=rows))
+    return new
 
 
 def values_by_spark(spark: SparkSession, asked: OpenCall) -> Answer:

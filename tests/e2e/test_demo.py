@@ -6,12 +6,15 @@ import json
 import re
 import shutil
 import tempfile
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.e2e.project import Project
+from tests.e2e.screenshots import DELAYS, take_pictures
+from varve.catalog.history.history import History
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,6 +58,17 @@ FIRST = {
 def test_the_demo_ends_well(fresh: Project) -> None:
     assert re.search(r"saw exactly\s+two states", demo(fresh))
     assert counts(fresh) == FIRST
+
+
+@pytest.mark.ui
+def test_every_page_shows_what_the_demo_has_made(fresh: Project, tmp_path: Path) -> None:
+    assert fresh.run_afresh("-c", f"import sys; sys.argv[1:] = ['env', 'create', 'alice']; {MAIN}").code == 0
+    with fresh.catalog() as catalog:
+        batches = History(catalog.connection).batches(DELAYS)
+    second, first = next(pair for pair in pairwise(batches) if pair[0].partition == pair[1].partition)
+    pictures = take_pictures(fresh, second, first, tmp_path)
+    assert len(pictures) == 13
+    assert all(picture.stat().st_size > 10_000 for picture in pictures)
 
 
 @pytest.mark.slow

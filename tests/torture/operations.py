@@ -126,7 +126,7 @@ class Operations:
     def _rows_of(self, connection: psycopg.Connection[Any], dataset: str, location: str) -> Shown:
         if dataset in COLUMNS:
             return rows_in(Path(location), COLUMNS[dataset])
-        table = sql.Identifier(*location.split("."))
+        table = sql.Identifier("shop_periods", location)
         return sorted(connection.execute(_ROW_OF[dataset].format(table=table)).fetchall())
 
     def pin(self, draw: Mapping[str, Any]) -> Ended:

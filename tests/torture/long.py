@@ -1,7 +1,8 @@
 """A torture of any length: `python -m tests.torture.long --hours 1 --seed 7`, or `make torture-long HOURS=1 SEED=7`.
 
 It ends with 1 at the first thing that is wrong, and keeps its folder, where `steps.jsonl` has all turns: a bad history
-is played again by `--steps FILE --until TURN`, and one seed plays the same history again.
+is played again by `--steps FILE --until TURN`, and one seed plays the same history again. `--kills 500` kills runs,
+captures, rollbacks, sweeps and promotions at random milliseconds until so many have died.
 """
 
 from __future__ import annotations
@@ -53,8 +54,8 @@ class Torture:
     reads: dict[str, int] = field(default_factory=dict)
     began: float = field(default_factory=time.monotonic)
 
-    def run(self, history: Iterable[Turn], *, seconds: float) -> None:
-        """Play a history until its end, the end of the time, or the first thing that is wrong."""
+    def run(self, history: Iterable[Turn], *, seconds: float, kills: int | None = None) -> None:
+        """Play a history until its end, the end of the time, so many kills, or the first thing that is wrong."""
         ended = self.project.run("up")
         assert ended.code == 0, ended.output
         model = Model()
@@ -73,7 +74,7 @@ class Torture:
         self.began = time.monotonic()
         try:
             for turn in history:
-                if self.problems or time.monotonic() - self.began > seconds:
+                if self.problems or time.monotonic() - self.began > seconds or self.kills >= (kills or sys.maxsize):
                     break
                 last = turn
                 self._turn(operations, turn)
@@ -110,7 +111,8 @@ class Torture:
                 self.problems.append(f"turn {turn.number}: varve up ended with {up.code}: {up.output[-2_000:]}")
             operations.readers.may_fail.clear()
         reads = sum(operations.readers.reads.values())
-        self.tell(f"turn {turn.number}: {', '.join(told)} in {time.monotonic() - began:.1f} s; {reads} reads so far")
+        took = time.monotonic() - began
+        self.tell(f"turn {turn.number}: {', '.join(told)} in {took:.1f} s; {reads} reads and {self.kills} kills so far")
 
     def _carried_out(self, operations: Operations, operation: Operation, turn: Turn) -> Ended:
         try:
@@ -168,9 +170,11 @@ class Torture:
         )
 
 
-def torture(seed: int, seconds: float, steps: Path | None = None, until: int | None = None) -> Torture:
+def torture(
+    seed: int, seconds: float, steps: Path | None = None, until: int | None = None, kills: int | None = None
+) -> Torture:
     """Play a history, of a seed or of a file; everything is removed where nothing was wrong."""
-    history: Iterable[Turn] = turns(seed)
+    history: Iterable[Turn] = turns(seed, deadly=kills is not None)
     if steps is not None:
         lines = [json.loads(line) for line in steps.read_text(encoding="utf-8").splitlines()]
         history = [Turn.of(line) for line in lines if "operations" in line]
@@ -180,7 +184,7 @@ def torture(seed: int, seconds: float, steps: Path | None = None, until: int | N
         made = Torture(project, log)
         made.tell(f"seed {seed}, {seconds / 60:g} minutes, in {project.folder}")
         try:
-            made.run((turn for turn in history if until is None or turn.number <= until), seconds=seconds)
+            made.run((turn for turn in history if until is None or turn.number <= until), seconds=seconds, kills=kills)
             made.tell(made.summary())
             for problem in made.problems:
                 made.tell(problem)
@@ -203,9 +207,10 @@ def main() -> None:
     parser.add_argument("--hours", type=float, default=1.0, help="how long; 0.1 is six minutes")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--steps", type=Path, help="play the turns of this log, not those of a seed")
+    parser.add_argument("--kills", type=int, help="kill nearly everything, at random milliseconds, so many times")
     parser.add_argument("--until", type=int, help="the last turn to play")
     given = parser.parse_args()
-    made = torture(given.seed, given.hours * 3_600, given.steps, given.until)
+    made = torture(given.seed, given.hours * 3_600, given.steps, given.until, given.kills)
     sys.exit(1 if made.problems else 0)
 
 

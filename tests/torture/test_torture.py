@@ -9,7 +9,7 @@ import pytest
 
 from tests.torture import facts
 from tests.torture.facts import DAYS, State
-from tests.torture.history import DEATHS, DEATHS_OF_A_CAPTURE, WEIGHTS, Turn, turns
+from tests.torture.history import DEATHS, DEATHS_OF_A_CAPTURE, MORTAL, WEIGHTS, Turn, turns
 from tests.torture.model import Model, Shown
 from tests.torture.operations import Operations
 
@@ -29,6 +29,15 @@ def test_every_operation_and_every_death_comes_in_some_history() -> None:
     assert all(hasattr(Operations, name) for name in WEIGHTS)
     places = {operation.death["at"] for operation in operations if operation.death and "at" in operation.death}
     assert places == {*DEATHS, *DEATHS_OF_A_CAPTURE}
+
+
+def test_in_a_deadly_history_everything_that_can_be_killed_is() -> None:
+    history = list(islice(turns(7, deadly=True), 300))
+    assert history == list(islice(turns(7, deadly=True), 300))
+    operations = [operation for turn in history for operation in turn.operations]
+    assert all((operation.name in MORTAL) == bool(operation.death) for operation in operations)
+    assert {operation.name for operation in operations if operation.death} == MORTAL - {"edit"}
+    assert sum(bool(operation.death) for operation in operations) > 600
 
 
 @pytest.mark.parametrize("place", sorted({*DEATHS, *DEATHS_OF_A_CAPTURE}))

@@ -202,7 +202,7 @@ class Varve:
     def first(self) -> None:
         """See `Side`."""
         script = "import varve; varve.run_due(varve.Project.find('.'))"
-        _run([sys.executable, "-c", script], self.home, self._environment())
+        run([sys.executable, "-c", script], self.home, self._environment())
 
     def try_out(self) -> None:
         """See `Side`."""
@@ -219,7 +219,7 @@ class Varve:
         self._varve("revert", f"promote-{self._promotion}")
 
     def _varve(self, *words: str) -> str:
-        return _run([str(Path(sys.executable).parent / "varve"), *words], self.home, self._environment())
+        return run([str(Path(sys.executable).parent / "varve"), *words], self.home, self._environment())
 
     def _environment(self) -> dict[str, str]:
         own = {"VARVE_PROJECT": str(self.home), "VARVE_LANDING_ROOT": str(self.home / "landing")}
@@ -278,22 +278,22 @@ class SqlMesh:
 
     def _plan(self, *words: str) -> None:
         command = [str(Path(self.python).parent / "sqlmesh"), "plan", *words, "--auto-apply", "--no-prompts"]
-        _run(command, self.home, os.environ | {"SQLMESH__DISABLE_ANONYMIZED_ANALYTICS": "true", "NO_COLOR": "1"})
+        run(command, self.home, os.environ | {"SQLMESH__DISABLE_ANONYMIZED_ANALYTICS": "true", "NO_COLOR": "1"})
 
 
-def _run(command: list[str], home: Path, environment: dict[str, str]) -> str:
+def run(command: list[str], home: Path, environment: dict[str, str]) -> str:
     done = subprocess.run(command, cwd=home, env=environment, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise SystemExit(f"{' '.join(command)} failed:\n{done.stdout[-2000:]}\n{done.stderr[-3000:]}")
     return done.stdout
 
 
-def flights_of(days: int) -> Iterator[Flight]:
-    """Flights with a delay of the first days of March 2013."""
+def flights_of(days: int, start: pendulum.Date = START) -> Iterator[Flight]:
+    """Flights with a delay of so many days of 2013, by default from the first of March."""
     with zipfile.ZipFile(data_folder() / "flights.csv.zip") as archive, archive.open(_flights_in(archive)) as file:
         for row in csv.DictReader(io.TextIOWrapper(file)):
             day = pendulum.date(int(row["year"]), int(row["month"]), int(row["day"]))
-            if START <= day < START.add(days=days) and row["dep_delay"] not in {"", "NA"}:
+            if start <= day < start.add(days=days) and row["dep_delay"] not in {"", "NA"}:
                 yield str(day), row["origin"], row["carrier"], int(float(row["dep_delay"]))
 
 
@@ -361,7 +361,7 @@ def main() -> None:
             ours.lay(flights)
             sides.append(ours)
         if given.only != "ours":
-            python = given.peer_python or _peer_python(Path(folder) / "peer-python")
+            python = given.peer_python or peer_python(Path(folder) / "peer-python")
             with psycopg.connect(server.url("postgres"), autocommit=True) as connection:
                 connection.execute("create database peer")
             peer = SqlMesh(Path(folder) / "peer", server.url("peer"), python, str(server.sockets))
@@ -378,7 +378,7 @@ def main() -> None:
     show(figures, given.days)
 
 
-def _peer_python(home: Path) -> str:
+def peer_python(home: Path) -> str:
     subprocess.run([sys.executable, "-m", "venv", str(home)], check=True)
     python = str(home / "bin" / "python")
     subprocess.run([python, "-m", "pip", "install", "--quiet", "sqlmesh[postgres]"], check=True)

@@ -20,7 +20,7 @@ import sys
 import tempfile
 import threading
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -149,8 +149,7 @@ class Varve:
     home: Path
     url: str
     end: pendulum.Date
-    at_once: bool
-    name: str
+    name: str = "Varve"
 
     def lay(self, flights: Sequence[Flight]) -> None:
         """Write the project and the files of the landing folder."""
@@ -186,21 +185,8 @@ class Varve:
 
     def correct(self, day: pendulum.Date, flights: Sequence[Flight]) -> None:
         """See `Side`."""
-        if not self.at_once:
-            self._send(str(day), flights)
-            self.first()
-            return
-        file = self.home / "corrected.csv"
-        self._write(file, flights)
-        self._varve("env", "create", "fix")
-        self._varve("env", "land", "fix", "air.flights", str(file), f"day={day}")
-        self._varve("env", "run", "fix")
-        # It was right: the partner's folder gets the file, and nothing of it is computed again.
         self._send(str(day), flights)
-        self._varve("promote", "fix")
-
-    def _varve(self, *words: str) -> None:
-        run([str(Path(sys.executable).parent / "varve"), *words], self.home, self._environment())
+        self.first()
 
     def _environment(self) -> dict[str, str]:
         own = {"VARVE_PROJECT": str(self.home), "VARVE_LANDING_ROOT": str(self.home / "landing")}
@@ -209,11 +195,8 @@ class Varve:
     def _send(self, day: str, flights: Sequence[Flight]) -> None:
         folder = self.home / "landing" / "air" / "flights"
         folder.mkdir(parents=True, exist_ok=True)
-        self._write(folder / f"flights_{day}.csv", flights)
-
-    def _write(self, file: Path, flights: Sequence[Flight]) -> None:
         lines = "".join(f"{origin},{carrier},{delay}\n" for _, origin, carrier, delay in flights)
-        file.write_text(f"origin,carrier,delay\n{lines}")
+        (folder / f"flights_{day}.csv").write_text(f"origin,carrier,delay\n{lines}")
 
 
 @dataclass
@@ -401,10 +384,8 @@ def main() -> None:
         server = PostgresServer(settings.home_dir)
         server.ensure_up()
         for side, is_ours in _sides(given, server, Path(folder), flights):
-            if not (is_ours and figures):
-                _fill(side.url, flights)
-            day = corrected.add(days=1) if is_ours and figures else corrected
-            figures.append(measure(side, day, end, Path(settings.lake) if is_ours else None))
+            _fill(side.url, flights)
+            figures.append(measure(side, corrected, end, Path(settings.lake) if is_ours else None))
             print(figures[-1], flush=True)
     show(figures, given, len(flights))
 
@@ -415,12 +396,9 @@ def _sides(
     """Those that are to be compared, each with a database of its own, and whether it is ours."""
     wanted = given.only or ["ours", "sqlmesh", "refresh"]
     if "ours" in wanted:
-        end, url = START.add(days=given.days), server.url(CATALOG_DATABASE)
-        ours = Varve(folder / "ours", url, end, at_once=False, name="Varve, its sensors")
+        ours = Varve(folder / "ours", server.url(CATALOG_DATABASE), START.add(days=given.days))
         ours.lay(flights)
         yield ours, True
-        # The same project a second time: another day is corrected.
-        yield replace(ours, at_once=True, name="Varve, an environment and its promotion"), True
     if "sqlmesh" in wanted:
         python = given.peer_python or peer_python(folder / "peer-python")
         for database, widened, name in (("mesh", 0, "SQLMesh"), ("mesh_widened", 27, "SQLMesh, 28 days by hand")):

@@ -141,6 +141,20 @@ SELECT s.n FROM b.sales s LEFT SEMI JOIN (SELECT 'Paris' AS shop UNION ALL SELEC
 SELECT s.n FROM b.sales s LEFT ANTI JOIN (SELECT 'Paris' AS shop UNION ALL SELECT 'Lyon') c ON s.store = c.shop WHERE s.day = pd
 SELECT c.shop FROM (SELECT 'Paris' AS shop UNION ALL SELECT 'Lyon') c LEFT ANTI JOIN b.sales s ON s.store = c.shop AND s.day = pd
 SELECT s.n, k.cost FROM b.sales s JOIN (SELECT 'Paris' AS shop, cost, day AS d FROM b.costs UNION ALL SELECT store, cost, day FROM b.costs) k ON s.store = k.shop AND CAST(k.d AS STRING) = s.day WHERE s.day = pd
+SELECT s.n, c.shop FROM b.sales s JOIN (VALUES ('Paris'), ('Lyon')) AS c(shop) ON s.store = c.shop WHERE s.day = pd
+SELECT s.n, c.rank FROM b.sales s JOIN VALUES ('Paris', 1), ('Detroit', 2), (NULL, 3) AS c(shop, rank) ON s.store <=> c.shop AND s.n > c.rank WHERE s.day = pd
+SELECT s.n, c.col2 FROM b.sales s JOIN (VALUES ('Paris', 1), (st, 2)) AS c ON s.store = c.col1 WHERE s.day = pd
+WITH c(shop, area) AS (VALUES ('Paris', 'Lyon'), ('Lyon', 'Detroit')) SELECT s.n FROM b.sales s JOIN c ON s.store = c.shop WHERE s.day = pd AND c.area = st
+WITH c AS (SELECT DISTINCT UPPER(shop) AS big, shop FROM VALUES ('Paris'), ('Lyon'), ('Paris') AS w(shop)) SELECT s.n FROM b.sales s JOIN c ON UPPER(s.store) = c.big WHERE s.day = pd
+SELECT s.cost, c.day FROM b.costs s JOIN (VALUES (DATE'2022-03-27'), (dd)) AS c(day) ON s.day = c.day
+SELECT s.n, c.shop FROM b.sales s LEFT JOIN (VALUES ('Paris'), ('Lyon')) AS c(shop) ON s.store = c.shop WHERE s.day = pd
+SELECT s.n, c.shop FROM (VALUES ('Paris'), ('Lyon'), (NULL)) AS c(shop) LEFT JOIN b.sales s ON s.store = c.shop AND s.day = pd
+SELECT s.n, c.shop FROM b.sales s FULL JOIN (VALUES ('Paris'), ('Lyon')) AS c(shop) ON s.store = c.shop AND s.day = pd
+SELECT s.n FROM b.sales s LEFT SEMI JOIN (VALUES ('Paris'), ('Lyon')) AS c(shop) ON s.store = c.shop WHERE s.day = pd
+SELECT s.n FROM b.sales s LEFT ANTI JOIN (VALUES ('Paris'), ('Lyon')) AS c(shop) ON s.store = c.shop WHERE s.day = pd
+SELECT s.n FROM b.sales s JOIN (VALUES ('Paris')) AS c(shop) ON s.store = c.shop WHERE s.day = pd
+SELECT s.cost FROM b.costs s JOIN (VALUES (1), (2.5)) AS c(n) ON DAY(s.day) > c.n WHERE s.day = dd
+SELECT s.n FROM b.sales s JOIN (SELECT * FROM (VALUES ('Paris', 1), ('Lyon', 2)) AS w(shop, n) LIMIT 1) c ON s.store >= c.shop OR s.n < 0 WHERE s.day = pd
 SELECT s.n FROM b.sales s JOIN (SELECT 'Paris' AS shop EXCEPT SELECT 'Lyon') c ON s.store <> c.shop WHERE s.day = pd
 SELECT s.n FROM b.sales s JOIN (SELECT 'Paris' AS shop, n FROM b.sales WHERE day = pd UNION ALL SELECT 'Lyon', NULL) c ON s.store = c.shop OR s.n = c.n WHERE s.day = pd
 SELECT s.n FROM b.sales s WHERE s.day = pd AND EXISTS (SELECT 1 FROM b.costs c WHERE c.day = s.day)

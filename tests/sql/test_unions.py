@@ -81,6 +81,19 @@ def test_one_corrected_region_rebuilds_one_partition(query: str) -> None:
          "WHERE r.day = today"), {"rates/region=EU", "rates/region=US"}, {"rates/region=EU", "rates/region=US"}),
         (("SELECT r.n FROM shop.rates r JOIN (SELECT 'APAC' AS place, 'EU' AS part UNION ALL SELECT 'US', 'US') c "
          "ON r.region = c.place WHERE r.day = today AND c.part = :region"), {"rates/region=APAC"}, {"rates/region=US"}),
+        # The same as VALUES, with names, without, in a CTE; one row alone; a value of the scope; and rows of two types.
+        (("SELECT r.n FROM shop.rates r JOIN (VALUES ('EU'), ('US')) AS c(place) ON r.region = c.place "
+         "WHERE r.day = today"), {"rates/region=EU", "rates/region=US"}, {"rates/region=EU", "rates/region=US"}),
+        (("SELECT r.n FROM shop.rates r JOIN (VALUES ('APAC', 'EU'), ('US', 'US')) c ON r.region = c.col1 "
+         "WHERE r.day = today AND c.col2 = :region"), {"rates/region=APAC"}, {"rates/region=US"}),
+        (("WITH c(place) AS (VALUES ('APAC'), ('APAC')) SELECT r.n FROM shop.rates r JOIN c ON r.region = c.place "
+         "WHERE r.day = today"), *[{"rates/region=APAC"}] * 2),
+        (("SELECT r.n FROM shop.rates r JOIN VALUES ('APAC') AS c(place) ON r.region = c.place WHERE r.day = today"),
+         *[{"rates/region=APAC"}] * 2),
+        (("SELECT r.n FROM shop.rates r JOIN VALUES (:region), ('APAC') AS c(place) ON r.region = c.place "
+         "WHERE r.day = today"), {"rates/region=EU", "rates/region=APAC"}, {"rates/region=US", "rates/region=APAC"}),
+        (("SELECT r.n FROM shop.rates r JOIN (VALUES ('EU'), (DATE'2022-03-01')) AS c(place) ON r.region = c.place "
+         "WHERE r.day = today"), *[{"rates/region=EU", "rates/region=US", "rates/region=APAC"}] * 2),
         # The rates of the regions that the branches have.
         ((f"SELECT r.n FROM shop.rates r JOIN ({BOTH}) x ON r.region = x.place AND r.day = x.day "
          "WHERE x.day = today AND x.place = :region"), {"eu", "rates/region=EU"}, {"us", "rates/region=US"}),

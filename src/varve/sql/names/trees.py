@@ -1,4 +1,6 @@
-"""Copies of sqlglot's trees. sqlglot's own copy every type and every place in the text too, which is most of the work.
+"""Copies of sqlglot's trees, and the rows of inline tables.
+
+sqlglot's own copies have every type and every place in the text too, which is most of the work.
 
 Not here: what is replaced in them (scope_variables.py, pushdown/predicates.py).
 """
@@ -62,3 +64,10 @@ def _rebuilt(root: _Tree, column: Callable[[exp.Column], exp.Expr] | None) -> _T
             else:
                 made.args[name] = value
     return made_root
+
+
+def rows_of_values(node: exp.Values) -> tuple[tuple[exp.Expr, ...], ...]:
+    """Return the expressions of each row of an inline table: `VALUES ('EU', 1), ('US', 2)`, or `VALUES 'EU', 'US'`."""
+    return tuple(
+        tuple(each.expressions) if isinstance(each, exp.Tuple) else (each.unnest(),) for each in node.expressions
+    )

@@ -1,4 +1,4 @@
-"""What a joined union of constants says of the other sources: `JOIN (SELECT 'EU' AS r UNION ALL SELECT 'US') c`.
+"""What joined constants say of the other sources: `JOIN (SELECT 'EU' AS r UNION ALL SELECT 'US') c`, or VALUES.
 
 A row of such a union comes from one of its branches. A condition that must hold for the joined row, `ON s.r = c.r`,
 holds with the constants of one of the branches in the place of its columns: `s.r = 'EU' OR s.r = 'US'`.

@@ -12,6 +12,7 @@ from sqlglot import exp
 from varve.sql.pushdown.grouping import group_keys, window_keys
 from varve.sql.pushdown.predicates import conjuncts
 from varve.sql.pushdown.relations import (
+    ConstantRows,
     Cte,
     JoinedRelation,
     Outer,
@@ -147,6 +148,8 @@ class RelationTreeBuilder:
             if isinstance(inner, exp.Query) and not isinstance(inner, exp.Table):
                 relation = self.query(inner, ctes, outer)
                 return renamed(relation, _alias_columns(node))
+        if isinstance(node, exp.Values) and not any(map(nested_queries, node.expressions)):
+            return renamed(ConstantRows.of(node), _alias_columns(node))
         self._whole(node, ctes)
         return Relation()
 

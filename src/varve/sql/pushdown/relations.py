@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, TypeAlias
 from sqlglot import exp
 
 from varve.sql.names.scope_variables import SCOPE
-from varve.sql.names.trees import copied, replaced
+from varve.sql.names.trees import copied, replaced, rows_of_values
 from varve.sql.pushdown.grouping import is_determined_by
 from varve.sql.pushdown.predicates import OPAQUE, columns_of, opaque
-from varve.sql.syntax.type_names import UNKNOWN
+from varve.sql.syntax.type_names import UNKNOWN, simple_name
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 # The origin of each output column, where it has one; a union has one such mapping for each of its branches.
 Leaf: TypeAlias = "Mapping[str, exp.Expr]"
@@ -91,6 +91,43 @@ class ScanRelation(Relation):
     def type_of(self, name: str) -> str:
         """See Relation."""
         return self.scan.columns.get(name, UNKNOWN)
+
+
+@dataclass
+class ConstantRows(Relation):
+    """An inline table: `VALUES ('EU', 1), ('US', 2)`.
+
+    Attributes:
+        rows: the expressions of each row, by column.
+    """
+
+    rows: tuple[tuple[exp.Expr, ...], ...] = field(kw_only=True)
+
+    @classmethod
+    def of(cls, node: exp.Values) -> ConstantRows:
+        """The rows of a VALUES, whose columns are called col1, col2 ... where it does not name them."""
+        rows = rows_of_values(node)
+        width = len(rows[0])
+        if any(len(row) != width for row in rows):
+            return cls(rows=())
+        types = tuple(_one_type([row[place] for row in rows]) for place in range(width))
+        return cls(tuple(f"col{place}" for place in range(1, width + 1)), types, rows=rows)
+
+    @property
+    def leaves(self) -> list[Leaf]:
+        """The constants of each row. Where types differ, Spark casts, and a constant is not what it was written as."""
+        known = [
+            (place, name)
+            for place, (name, kind) in enumerate(zip(self.names, self.types, strict=True))
+            if kind != UNKNOWN
+        ]
+        return [{name: row[place] for place, name in known} for row in self.rows] or [{}]
+
+
+def _one_type(values: Sequence[exp.Expr]) -> str:
+    """The Spark type of all these values; `unknown` where they have none or several."""
+    kinds = {simple_name(value.type) for value in values if not isinstance(value, exp.Null)}
+    return kinds.pop() if len(kinds) == 1 else UNKNOWN
 
 
 @dataclass

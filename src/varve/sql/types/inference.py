@@ -19,7 +19,7 @@ from sqlglot.schema import MappingSchema
 from varve.model.errors import nearest, some
 from varve.sql.names.paths import resolved
 from varve.sql.names.scope_variables import SCOPE, replace_variables
-from varve.sql.names.trees import copied
+from varve.sql.names.trees import copied, rows_of_values
 from varve.sql.types.join_using import as_spark_gives, mark_authors
 from varve.sql.types.lineage import Walk
 from varve.sql.types.outputs import Inferred, Output, QueryFinding
@@ -51,6 +51,7 @@ def qualified(
     }
     tree = replace_variables(query, set(types), lambda name: exp.column(name, SCOPE))
     tree = resolved(tree, lowered.get)
+    _name_values(tree)
     has_using = mark_authors(tree)
     findings = list(_name_findings(tree, lowered))
     if findings:
@@ -84,6 +85,16 @@ def qualified(
     walk = Walk(lowered, types, frozenset(not_null))
     outputs = tuple(Output(column.name, *column.cell, column.copy_of) for column in walk.query(tree, {}, {}))
     return Inferred(tree, outputs, tuple(walk.uses), (*_unaliased(query), *walk.findings))
+
+
+def _name_values(tree: exp.Expr) -> None:
+    """Give the columns of inline tables the names that Spark gives them, where the query does not: col1, col2 ..."""
+    for node in tree.find_all(exp.Values):
+        alias = node.args.get("alias") or exp.TableAlias()
+        if isinstance(node.parent, exp.From | exp.Join) and isinstance(alias, exp.TableAlias) and not alias.columns:
+            width = max(map(len, rows_of_values(node)))
+            alias.set("columns", [exp.to_identifier(f"col{place}") for place in range(1, width + 1)])
+            node.set("alias", alias)
 
 
 def _qualified(tree: exp.Expr, schema: MappingSchema) -> exp.Expr | QueryFinding | None:

@@ -12,6 +12,7 @@ from sqlglot import exp
 
 from varve.model.errors import nearest
 from varve.sql.names.scope_variables import SCOPE
+from varve.sql.names.trees import rows_of_values
 from varve.sql.syntax.type_names import UNKNOWN, parse_type
 from varve.sql.types.cells import Cell, ColumnName
 from varve.sql.types.expressions import typed
@@ -168,7 +169,24 @@ class Walk:
             ]
         if isinstance(node, exp.Subquery | exp.Lateral) and isinstance(node.this, exp.Query):
             return _with_alias_columns(self.query(node.this, ctes, outer), node)
+        if isinstance(node, exp.Values):
+            return self._values(node, self._lookup({}, outer, ctes))
         return None
+
+    def _values(self, node: exp.Values, lookup: _Lookup) -> list[_SourceColumn] | None:
+        """The columns of an inline table; where the types of one differ, Spark casts, and nothing is known of it."""
+        rows = rows_of_values(node)
+        if len({len(row) for row in rows}) != 1:
+            return None
+        cells = [[_typed_in_place(value, lookup) for value in row] for row in rows]
+        columns = []
+        for place, column in enumerate(zip(*cells, strict=True), start=1):
+            kinds = {cell.type for cell in column if cell.type != "void"}
+            kind = kinds.pop() if len(kinds) == 1 else UNKNOWN
+            sources = frozenset(source for cell in column for source in cell.sources)
+            cell = Cell(kind, any(cell.nullable for cell in column), sources)
+            columns.append(_SourceColumn(f"col{place}", cell))
+        return _with_alias_columns(columns, node)
 
 
 @dataclass
@@ -220,6 +238,12 @@ class _Lookup:
         finding = QueryFinding(message, node)
         if all(earlier.message != finding.message for earlier in self.walk.findings):
             self.walk.findings.append(finding)
+
+
+def _typed_in_place(value: exp.Expr, lookup: _Lookup) -> Cell:
+    cell = typed(value, lookup)
+    value.type = _data_type(cell.type)
+    return cell
 
 
 def _copied_column(projection: exp.Expr, sources: Mapping[str, Sequence[_SourceColumn] | None]) -> _SourceColumn | None:

@@ -171,16 +171,14 @@ class Promoter:
         Raises NotClosed with what would be inconsistent, what `look` raises, what a publish raises, and VarveError
         where a `plan` is given and is not what would be promoted now.
         """
-        promotion = self.look(name, behind)
+        # What of it may go in force is found by trying. Else the promotion itself finds what would be inconsistent.
+        promotion = self.look(name, behind) if behind is LeftBehind.LEAVE_OUT else self._candidates(name)
         if plan is not None and promotion.plan(behind).digest != plan.digest:
             raise VarveError(
                 f"plan {plan.number} is not what would be promoted from environment {name} now: its batches or its "
                 f"code have moved since. Nothing was changed. varve promote {name} --dry-run shows what it is now, and "
                 "gives it a number."
             )
-        refused = bool(promotion.closure.moved) or (behind is not LeftBehind.RUN and bool(promotion.closure.behind))
-        if refused:
-            raise NotClosed(promotion)
         if not promotion.batches and not promotion.codes:
             return promotion
         promotion = replace(promotion, run_id=f"{PROMOTION_RUN}{uuid.uuid4()}")

@@ -148,7 +148,8 @@ class Operations:
         pick = random.Random(draw["seed"])
         with self.source() as source:
             for _ in range(draw["transactions"]):
-                with contextlib.suppress(_ChangedMind), source.transaction():
+                # Two writers may wait for each other: PostgreSQL ends the transaction of one, and it lets it be.
+                with contextlib.suppress(_ChangedMind, psycopg.errors.DeadlockDetected), source.transaction():
                     for _ in range(pick.randint(1, 5)):
                         move(source, draw["table"], pick)
                     if pick.random() < 0.15:

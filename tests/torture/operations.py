@@ -147,9 +147,11 @@ class Operations:
         """Transactions that move amounts between rows: they add up to nothing after each."""
         pick = random.Random(draw["seed"])
         with self.source() as source:
+            # Two writers at once must not lose an amount between them: PostgreSQL ends the transaction of one, and it
+            # lets it be.
+            source.isolation_level = psycopg.IsolationLevel.SERIALIZABLE
             for _ in range(draw["transactions"]):
-                # Two writers may wait for each other: PostgreSQL ends the transaction of one, and it lets it be.
-                with contextlib.suppress(_ChangedMind, psycopg.errors.DeadlockDetected), source.transaction():
+                with contextlib.suppress(*_GIVEN_UP), source.transaction():
                     for _ in range(pick.randint(1, 5)):
                         move(source, draw["table"], pick)
                     if pick.random() < 0.15:
@@ -204,6 +206,11 @@ class Operations:
 
 class _ChangedMind(Exception):
     """The application rolls back."""
+
+
+_GIVEN_UP = (
+    _ChangedMind, psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure, psycopg.errors.UniqueViolation,
+)  # fmt: skip
 
 
 def lay(source: psycopg.Connection[Any]) -> None:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 DELAYS = "flights.delays"
 # A screen of a laptop. Pages of the console are shown whole; of Dagster's, what stands on the screen.
 SCREEN = {"width": 1_400, "height": 900}
+# Milliseconds until a page shows what it must, also on a machine that is busy.
+PATIENCE = 60_000
 # The documents show these.
 SHOWN = ("console", "console-partition", "console-dataset", "console-lineage", "lineage", "runs", "report")
 
@@ -73,7 +75,7 @@ def _of_the_console(project: Project, page: Page, pages: dict[str, tuple[str, st
         taken = []
         for name, (address, says) in pages.items():
             page.goto(f"http://127.0.0.1:{port}{address}")
-            expect(page.get_by_role("main").get_by_text(says).first).to_be_visible()
+            expect(page.get_by_role("main").get_by_text(says).first).to_be_visible(timeout=PATIENCE)
             taken.append(folder / f"{name}.png")
             page.screenshot(path=taken[-1], full_page=True)
     return taken
@@ -86,17 +88,17 @@ def _of_dagster(project: Project, page: Page, folder: Path) -> list[Path]:
     with service(project, log, "dagster-webserver", *words):
         wait_until(lambda: "Serving dagster-webserver" in log.read_text(), seconds=180, what="Dagster served", log=log)
         page.goto(f"{address}/runs")
-        expect(page.get_by_text("flights").first).to_be_visible()
+        expect(page.get_by_text("flights").first).to_be_visible(timeout=PATIENCE)
         page.wait_for_load_state("networkidle")
         page.screenshot(path=taken[0])
         # A row of Dagster's is 80 pixels high, and each line of tags (the partitions, why it runs) adds some 20.
         assert runs_on_the_screen(page) >= 6
         page.goto(f"{address}/asset-groups")
-        expect(page.get_by_text("trailing_delay").first).to_be_visible()
+        expect(page.get_by_text("trailing_delay").first).to_be_visible(timeout=PATIENCE)
         page.wait_for_load_state("networkidle")
         page.screenshot(path=taken[1])
         page.goto(f"{address}/assets/varve/report?view=overview")
-        expect(page.get_by_text("report").first).to_be_visible()
+        expect(page.get_by_text("report").first).to_be_visible(timeout=PATIENCE)
         page.wait_for_load_state("networkidle")
         page.screenshot(path=taken[2])
     return taken

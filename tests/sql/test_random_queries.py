@@ -102,6 +102,7 @@ def test_random_queries_give_the_rows_of_plain_spark(
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(2_400)
 @pytest.mark.parametrize("seed", range(10))
 def test_thousands_of_random_queries_do(
     spark: SparkSession, inputs: dict[str, DataFrame], seed: int, capsys: pytest.CaptureFixture[str]

@@ -60,8 +60,10 @@ def test_the_demo_ends_well(fresh: Project) -> None:
     assert counts(fresh) == FIRST
 
 
+@pytest.mark.slow
 @pytest.mark.ui
 def test_every_page_shows_what_the_demo_has_made(fresh: Project, tmp_path: Path) -> None:
+    demo(fresh)
     assert fresh.run_afresh("-c", f"import sys; sys.argv[1:] = ['env', 'create', 'alice']; {MAIN}").code == 0
     with fresh.catalog() as catalog:
         batches = History(catalog.connection).batches(DELAYS)

@@ -61,19 +61,6 @@ def test_the_demo_ends_well(fresh: Project) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.ui
-def test_every_page_shows_what_the_demo_has_made(fresh: Project, tmp_path: Path) -> None:
-    demo(fresh)
-    assert fresh.run_afresh("-c", f"import sys; sys.argv[1:] = ['env', 'create', 'alice']; {MAIN}").code == 0
-    with fresh.catalog() as catalog:
-        batches = History(catalog.connection).batches(DELAYS)
-    second, first = next(pair for pair in pairwise(batches) if pair[0].partition == pair[1].partition)
-    pictures = take_pictures(fresh, second, first, tmp_path)
-    assert len(pictures) == 13
-    assert all(picture.stat().st_size > 10_000 for picture in pictures)
-
-
-@pytest.mark.slow
 def test_the_demo_is_repeatable_and_can_start_over(fresh: Project) -> None:
     demo(fresh)
     # Again: the partner sends the original, then the correction; nothing else runs.
@@ -85,3 +72,16 @@ def test_the_demo_is_repeatable_and_can_start_over(fresh: Project) -> None:
     }  # fmt: skip
     demo(fresh, "--fresh")
     assert counts(fresh) == FIRST
+
+
+@pytest.mark.slow
+@pytest.mark.ui
+def test_every_page_shows_what_the_demo_has_made(fresh: Project, tmp_path: Path) -> None:
+    demo(fresh)
+    assert fresh.run_afresh("-c", f"import sys; sys.argv[1:] = ['env', 'create', 'alice']; {MAIN}").code == 0
+    with fresh.catalog() as catalog:
+        batches = History(catalog.connection).batches(DELAYS)
+    second, first = next(pair for pair in pairwise(batches) if pair[0].partition == pair[1].partition)
+    pictures = take_pictures(fresh, second, first, tmp_path)
+    assert len(pictures) == 13
+    assert all(picture.stat().st_size > 10_000 for picture in pictures)

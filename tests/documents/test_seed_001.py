@@ -74,6 +74,22 @@ def test_a_series_may_be_the_last_two_days_of_whichever_day_it_is() -> None:
     today = pendulum.now("UTC").start_of("day")
     listed = [task["partition"] for task in tasks("bigdataflow.recent_sales", "--at", today.to_date_string())]
     assert listed == [f"day={today.subtract(days=number).to_date_string()}" for number in (1, 2)]
+    # On the day of the post, and on one to come.
+    for at in ("2022-04-01", "2022-04-01T09:30", "2031-04-01"):
+        assert [task["partition"] for task in tasks("bigdataflow.recent_sales", "--at", at)] == [
+            f"day={at[:4]}-03-31", f"day={at[:4]}-03-30",
+        ]  # fmt: skip
+    assert tasks("bigdataflow.recent_sales", "--at", "2022-04-01", "--from", "2022-03-31") == [
+        {
+            "partition": "day=2022-03-31",
+            "scope": [
+                ["t", "2022-03-31T00:00:00Z", "TIMESTAMP"], ["t_end", "2022-04-01T00:00:00Z", "TIMESTAMP"],
+                ["partition_day", "2022-03-31", "STRING"],
+            ],
+            "state": None,
+            "reason": None,
+        }
+    ]  # fmt: skip
 
 
 def test_show_prints_the_scope_the_partition_and_both_dependencies() -> None:

@@ -20,6 +20,7 @@ from varve.sql.pushdown.relations import Scan
 from varve.sql.pushdown.scans import Dependencies
 from varve.sql.syntax.body import parsed, reads_of
 from varve.sql.syntax.header import parse
+from varve.sql.syntax.sql_file import TimeSeries
 from varve.sql.values import stored_values
 
 if TYPE_CHECKING:
@@ -120,6 +121,11 @@ class SqlAsset:
     def sql(self) -> SqlDataset:
         """The parsed file."""
         return parse(self.source)
+
+    @property
+    def moves(self) -> bool:
+        """Whether its series has no START: which windows there are follows from the day on which one asks."""
+        return any(isinstance(generator, TimeSeries) and generator.moves for generator in self.sql.generators)
 
     @cached_property
     def scopes(self) -> Scopes:

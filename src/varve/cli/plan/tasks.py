@@ -6,6 +6,7 @@ Not here: what one of them reads (varve/cli/show.py), and why it is in its state
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import islice, product
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from varve.dagster.assets.sql_folders import sql_datasets, usable
 from varve.dagster.discovery import graph_of_folder
 from varve.model.errors import ServiceUnavailable, UnknownPartition, VarveError
 from varve.model.partitions.dimension import TimeDimension
+from varve.model.partitions.partitioning import Partitioning
 from varve.model.partitions.windows import kept_from
 from varve.planning.judgement.judgement import State
 from varve.planning.mapping.dimension_mapping import everything
@@ -60,9 +62,11 @@ def tasks(
     files = usable(folder) if folder else sql_datasets(chosen_project().assets)
     graph = graph_of_folder(folder, files) if folder else chosen_graph()
     dataset = dataset_named(name, graph)
+    now = at or pendulum.now("UTC")
+    if (asset := files.get(dataset.name)) is not None and asset.moves:
+        dataset = _as_of(dataset, now)
     if (first is not None or last is not None) and dataset.partitioning.time is None:
         raise VarveError(f"{dataset}: --from and --to need a time dimension, and it has none. Leave them out.")
-    now = at or pendulum.now("UTC")
     members = members_of(dataset, graph)
     keys_of_dimensions = _keys_of_dimensions(dataset, words, members, now, (first, last))
     keys = list(islice(_newest_first(dataset, keys_of_dimensions), limit))
@@ -81,6 +85,19 @@ def tasks(
             for key in keys
         ],
     }
+
+
+def _as_of(dataset: Dataset, now: dt.datetime) -> Dataset:
+    """The dataset with the windows that a series without START (`LAST 2 DAYS`) had, or will have, at an instant."""
+    time, retention = dataset.partitioning.time, dataset.policy.retention
+    assert time is not None
+    assert retention is not None
+    start = time.calendar.floor(time.calendar.floor(int(now.timestamp())) - int(retention.total_seconds()))
+    if start >= time.first:
+        return dataset
+    moved = replace(time, start=pendulum.from_timestamp(start, tz=time.timezone))
+    dimensions = [moved if dimension is time else dimension for dimension in dataset.partitioning.dimensions]
+    return replace(dataset, partitioning=Partitioning(tuple(dimensions)))
 
 
 def _keys_of_dimensions(

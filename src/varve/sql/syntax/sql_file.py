@@ -74,6 +74,7 @@ class TimeSeries:
 
     Attributes:
         retention: how long a window is kept, from its start; None: forever.
+        moves: whether it has no START of its own (`LAST 2 DAYS`): `start` then lies before all that is kept today.
     """
 
     variable: str
@@ -82,6 +83,7 @@ class TimeSeries:
     end: pendulum.DateTime | None
     retention: dt.timedelta | None
     span: Span
+    moves: bool = field(default=False, compare=False, repr=False)
 
     @property
     def timezone(self) -> str:

@@ -73,7 +73,7 @@ def parse_timeseries(at: Cursor, variable: str, start: int) -> TimeSeries:
         window_start = first_from(calendar_of(tiling, timezone), int(first.timestamp()))
         first = pendulum.from_timestamp(window_start, tz=timezone)
     _check_bounds(at, tiling, first, end, spans, span)
-    return TimeSeries(variable, tiling, first, end, _retention(arguments), span)
+    return TimeSeries(variable, tiling, first, end, _retention(arguments), span, moves="LAST" in arguments)
 
 
 def _arguments(at: Cursor) -> tuple[dict[str, Any], dict[str, Span]]:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import dagster as dg
 import pendulum
 
+from varve.dagster.partitions.set_definition import SetPartitions
 from varve.model.partitions.calendar import Every, cron_of
 from varve.model.partitions.dimension import TimeDimension
 from varve.model.partitions.own_calendar import Calendar
@@ -73,9 +74,9 @@ def fold_def(fold: Fold, retention: dt.timedelta | None = None) -> dg.Partitions
             start = kept_from(first, retention, pendulum.now("UTC").timestamp())
         return _windows(first, pendulum.from_timestamp(start, tz=first.timezone), first.end, first.end_offset)
     name = set_of(fold)
-    return (
-        dg.StaticPartitionsDefinition(fold_texts(fold)) if name is None else dg.DynamicPartitionsDefinition(name=name)
-    )
+    if name is None:
+        return dg.StaticPartitionsDefinition(fold_texts(fold))
+    return dg.DynamicPartitionsDefinition(name=name) if others else SetPartitions(name=name)
 
 
 @lru_cache

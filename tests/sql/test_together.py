@@ -29,6 +29,7 @@ TOGETHER = [
     "SELECT COUNT(*) AS n, MAX(a.v) AS m FROM collide.a WHERE a.store = <<shop>> AND a.v > 3",
     "SELECT a.k, a.day, SUM(a.v) AS n FROM collide.a WHERE a.store <= <<shop>> GROUP BY CUBE (a.k, a.day)",
     "SELECT a.k, SUM(a.v) AS n, GROUPING_ID() AS g FROM collide.a WHERE a.store <= <<shop>> GROUP BY ROLLUP (a.k, a.day)",
+    "SELECT a.v + <<num>> AS v, <<num>> AS m, a.k, COUNT(*) AS n FROM collide.a GROUP BY ROLLUP (a.v + <<num>>, a.k)",
     "SELECT DISTINCT a.k FROM collide.a WHERE a.day >= <<the_day>>",
     "SELECT a.id, b.shop AS s FROM collide.a JOIN collide.b ON a.id = b.id AND b.shop = <<shop>>",
     "SELECT a.id, b.shop AS s FROM collide.a LEFT JOIN collide.b ON a.id = b.id AND b.shop = <<shop>> WHERE a.day = <<the_day>>",
@@ -59,6 +60,16 @@ ALONE = {
     "UnionLoop": "WITH RECURSIVE r (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r WHERE n < 3) SELECT r.n, a.id FROM r JOIN collide.a ON a.v = r.n WHERE a.store = <<shop>>",
     "RepartitionByExpression": "SELECT a.id FROM collide.a WHERE a.store = <<shop>> DISTRIBUTE BY a.id",
 }  # fmt: skip
+
+# What is the same in the whole scope is NULL in the rows of the grouping sets without it. The scopes' table cannot give
+# that: there, each variable is part of every set.
+SAME_IN_ITS_SCOPE = [
+    "SELECT <<shop>> AS v, a.k FROM collide.a GROUP BY ROLLUP (<<shop>>, a.k)",
+    "SELECT <<shop>> AS v, a.k, COUNT(*) AS n FROM collide.a GROUP BY GROUPING SETS ((<<shop>>), (a.k), ())",
+    "SELECT <<shop>> AS s, a.k AS k, COUNT(*) AS n FROM collide.a GROUP BY CUBE (s, k)",
+    "SELECT a.k, COUNT(*) AS n, GROUPING_ID() AS g FROM collide.a GROUP BY ROLLUP (<<shop>>, a.k)",
+    "SELECT a.k, <<shop>> AS s, 'O''Brien' AS o, COUNT(*) AS n FROM collide.a GROUP BY ROLLUP (a.k, 'O''Brien')",
+]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -108,6 +119,15 @@ def test_and_runs_scope_by_scope(spark: SparkSession, inputs: dict[str, DataFram
         report = compare(spark, HEADER, [case(ALONE[operator], 1, is_bare=False)], inputs)
     assert not report.wrong
     assert (report.compared, report.together) == (1, 0)
+
+
+def test_sets_of_what_is_the_same_in_a_scope_are_grouped_scope_by_scope(
+    spark: SparkSession, inputs: dict[str, DataFrame]
+) -> None:
+    with one_short_task_each(spark):
+        report = compare(spark, HEADER, [case(query, 1, is_bare=False) for query in SAME_IN_ITS_SCOPE], inputs)
+    assert not report.wrong, "\n".join(report.wrong)
+    assert (report.compared, report.with_rows, report.together) == (len(SAME_IN_ITS_SCOPE),) * 2 + (0,)
 
 
 def test_what_the_optimizer_leaves_correlated_is_seen() -> None:

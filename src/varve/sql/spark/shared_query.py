@@ -16,7 +16,7 @@ from varve.sql.names.scope_variables import variable_of
 from varve.sql.pushdown.grouping import is_aggregate
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
 # Clauses that choose rows by looking at all of them, or that leave no place for another table.
 _REFUSED = ("limit", "offset", "connect", "match", "sample", "windows", "sort", "cluster", "distribute", "pivots",
@@ -60,7 +60,7 @@ def no_join(query: exp.Query, variables: Collection[str]) -> str:
     selects = selects_of(query)
     if selects is None:
         return "its set operations"
-    return next((why for select in selects if (why := _no_select(select, select is query))), "")
+    return next((why for select in selects if (why := _no_select(select, select is query, variables))), "")
 
 
 def selects_of(query: exp.Expr) -> list[exp.Select] | None:
@@ -87,7 +87,7 @@ def is_plain(source: exp.Expr) -> bool:
     return isinstance(source, exp.Table) and isinstance(source.this, exp.Identifier)
 
 
-def _no_select(select: exp.Select, is_whole: bool) -> str:  # noqa: FBT001
+def _no_select(select: exp.Select, is_whole: bool, variables: Collection[str]) -> str:  # noqa: FBT001
     joins: Sequence[exp.Join] = select.args.get("joins") or ()
     if refused := next((clause for clause in _REFUSED if select.args.get(clause)), ""):
         return refused.upper()
@@ -95,10 +95,10 @@ def _no_select(select: exp.Select, is_whole: bool) -> str:  # noqa: FBT001
         return "a WITH within"
     if not all(map(_keeps_the_left, joins)):
         return "RIGHT JOIN"
-    return _no_group(select)
+    return _no_group(select, variables)
 
 
-def _no_group(select: exp.Select) -> str:
+def _no_group(select: exp.Select, variables: Collection[str]) -> str:
     """Return why the grouping of a SELECT cannot take the scopes' keys; empty where it can.
 
     An aggregate without GROUP BY returns a row even for no input, which a join does not; and `GROUP BY 1` counts
@@ -113,12 +113,40 @@ def _no_group(select: exp.Select) -> str:
         return "GROUP BY of several kinds"
     for expression in group.expressions:
         if isinstance(expression, exp.Rollup | exp.Cube | exp.GroupingSets):
-            # The keys stand before them, so they are part of every grouping set.
+            # The keys and variables stand before them, so they are part of every grouping set.
+            if not all(_has_column(element, select, variables) for element in _elements(expression)):
+                return "ROLLUP, CUBE or GROUPING SETS of what is the same in the whole scope"
             continue
         if not expression.find(exp.Column, exp.Placeholder):
             # GROUP BY 1 counts the columns of the result; GROUP BY () is one group, even of no rows.
             return "GROUP BY of no column"
     return "" if group.expressions else "GROUP BY of no column"
+
+
+def _elements(group: exp.Expr) -> Iterator[exp.Expr]:
+    """Yield what ROLLUP, CUBE and GROUPING SETS group by."""
+    for element in group.expressions:
+        if isinstance(element, exp.Rollup | exp.Cube | exp.GroupingSets | exp.Tuple):
+            yield from _elements(element)
+        else:
+            yield element.unnest()
+
+
+def _has_column(element: exp.Expr, select: exp.Select, variables: Collection[str]) -> bool:
+    """Whether a grouping element, or what it is the alias of, depends on a column and not on the scope alone.
+
+    What is the same in the whole scope is NULL in the rows of the sets without it, but a variable is part of each.
+    """
+    aliases = {item.alias.lower(): item.this for item in select.expressions if isinstance(item, exp.Alias)}
+    columns = [
+        column for column in element.find_all(exp.Column)
+        if variable_of(column, variables) is None and not isinstance(column.this, exp.Star)
+    ]  # fmt: skip
+    return bool(columns) and all(
+        column.table or (meant := aliases.get(column.name.lower())) is None
+        or any(variable_of(inner, variables) is None for inner in meant.find_all(exp.Column))
+        for column in columns
+    )  # fmt: skip
 
 
 def _keeps_the_left(join: exp.Join) -> bool:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from varve.catalog.code.generations import Generations
 from varve.model.errors import NOTHING_LOST, CodeNotDeployed, VarveError, counted
+from varve.model.partitions.own_calendar import Calendar
 from varve.model.policy import OnCodeChange, instant_of
 from varve.planning.judgement.code import CodeState
 
@@ -221,13 +222,15 @@ class Deployments:
 
     def _evolving(self, graph: Graph, current: Mapping[str, Deployment]) -> dict[str, str]:
         """By dataset: itself or what it reads, where that is declared here as a generation that readers do not see."""
-        # The code version does not say where the batches lie.
-        elsewhere = Generations(self.connection).stored_elsewhere(
-            graph.datasets[name] for name in graph.code_versions if name in current
-        )
-        changed = elsewhere | {
-            name for name, version in graph.code_versions.items()
-            if name in current and version and current[name].code_version != version
+        # The code version says neither where the batches lie, nor where the windows of a calendar of one's own end.
+        deployed = [name for name in graph.code_versions if name in current]
+        changed = Generations(self.connection).stored_elsewhere(graph.datasets[name] for name in deployed) | {
+            name for name in deployed
+            if (version := graph.code_versions[name]) and current[name].code_version != version
+        }  # fmt: skip
+        changed |= {
+            name for name in deployed
+            if (windows := graph.datasets[name].partitioning.time) is not None and isinstance(windows.tiling, Calendar)
         }  # fmt: skip
         moving = Generations(self.connection).breaking(graph.datasets[name] for name in sorted(changed))
         readers = {

@@ -83,7 +83,8 @@ class Plans:
             state = states.get(name)
             # New code that nobody has to decide about counts as deployed.
             version = deployment.code_version if state is None else state.deployed
-            deployed[name] = DeployedCode(version, deployment.source, columns, on_hold)
+            evolving = state is not None and state.evolving == name
+            deployed[name] = DeployedCode(version, deployment.source, columns, on_hold, evolving)
             if state is not None and state.differs:
                 others[name] = deployments.made_by_others(name, state.version)
             elif state is not None and state.may_be_mixed:

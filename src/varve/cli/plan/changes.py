@@ -36,6 +36,7 @@ _SIGNS = {
     CodeChangeKind.CHANGED: ("~", "yellow"),
     CodeChangeKind.OUTDATED: ("~", "magenta"),
     CodeChangeKind.REBUILDING: ("~", "cyan"),
+    CodeChangeKind.EVOLVING: ("~", "yellow"),
     CodeChangeKind.REMOVED: ("-", "red"),
 }
 _DIFF_LINES = 24
@@ -117,6 +118,7 @@ def headline(change: CodeChange) -> str:
         CodeChangeKind.CHANGED: f"{change.dataset}: changed; {count} were made by other code than the code here",
         CodeChangeKind.OUTDATED: f"{change.dataset}: {count} were made by other code than is deployed, and are on hold",
         CodeChangeKind.REBUILDING: f"{change.dataset}: made by other code: {count}; they are computed again",
+        CodeChangeKind.EVOLVING: f"{change.dataset}: declared here as another generation than readers see, and on hold",
         CodeChangeKind.REMOVED: f"{change.dataset}: nobody declares it any more; its {stay}",
     }[change.kind]
 
@@ -128,7 +130,7 @@ def details(change: CodeChange) -> list[str]:
     for reader, owners, columns in change.readers:
         what = f"reads {', '.join(columns)}" if columns else "reads all columns, as far as its text tells"
         lines.append(f"reader {reader} {what}; owner {', '.join(owners) or 'not named'}")
-    if change.kind in {CodeChangeKind.ADDED, CodeChangeKind.REMOVED}:
+    if change.kind in {CodeChangeKind.ADDED, CodeChangeKind.REMOVED, CodeChangeKind.EVOLVING}:
         return lines
     if change.kind is CodeChangeKind.CHANGED:
         here = f"code {change.deployed} is deployed, {change.version} is here"

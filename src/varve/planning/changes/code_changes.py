@@ -34,13 +34,15 @@ class CodeChangeKind(StrEnum):
     """How a dataset differs from what is deployed.
 
     CHANGED: its code is another one. OUTDATED: its code is deployed, and what is to become of partitions of other code
-    is not decided. REBUILDING: it is decided, and they are being computed. ADDED: it was never deployed. REMOVED: it
-    has partitions, and no declaration any more.
+    is not decided. REBUILDING: it is decided, and they are being computed. EVOLVING: its code is deployed, but what it
+    says is another generation than readers see, as where a calendar's windows end elsewhere. ADDED: it was never
+    deployed. REMOVED: it has partitions, and no declaration any more.
     """
 
     CHANGED = "changed"
     OUTDATED = "outdated"
     REBUILDING = "rebuilding"
+    EVOLVING = "evolving"
     ADDED = "added"
     REMOVED = "removed"
 
@@ -51,12 +53,14 @@ class DeployedCode(NamedTuple):
     Attributes:
         columns: its data columns and partition columns by name, with their types.
         on_hold: whether the decision about partitions of other code is to hold.
+        evolving: whether the declaration here is of another generation than readers see.
     """
 
     version: str
     source: str
     columns: Mapping[str, str]
     on_hold: bool
+    evolving: bool = False
 
 
 class AffectedReader(NamedTuple):
@@ -201,6 +205,8 @@ def code_changes(  # noqa: PLR0917 - what one look at the catalog has found
             kind = CodeChangeKind.CHANGED
         elif batches:
             kind = CodeChangeKind.OUTDATED if code.on_hold else CodeChangeKind.REBUILDING
+        elif code.evolving:
+            kind = CodeChangeKind.EVOLVING
         else:
             continue
         columns = _column_changes(code.columns if code else {}, dataset) if kind is CodeChangeKind.CHANGED else ()

@@ -1,10 +1,11 @@
 """One day of a year is corrected at the root of three levels: `python -m benchmarks.correction`.
 
-    python -m benchmarks.correction [--days 364] [--copies 10] [--peer-python PYTHON] [--only ours|sqlmesh|refresh]
+    python -m benchmarks.correction [--days 364] [--copies 10] [--peer-python PYTHON]
+                                    [--only ours|sensors|sqlmesh|refresh]
 
 Delays by day, origin and carrier from real flights, each so many times (`--copies`); the trailing 7 and 28 days of
 them; the worst of these in each week and each month. Ours has flights and delays in the lake, and the rest in the
-warehouse. Beside it, on the same PostgreSQL: SQLMesh as its documents say (the corrected day is restated), SQLMesh with
+warehouse; it is `varve correct`, and for comparison the file in the landing folder with what the sensors do. Beside it, on the same PostgreSQL: SQLMesh as its documents say (the corrected day is restated), SQLMesh with
 the range that a person has to know (28 days), and a full refresh as dbt makes it, a table after the other, without the
 time in which dbt itself starts. Each is whole processes of its command line.
 
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from benchmarks.environments_peer import Flight
 
 START = pendulum.date(2013, 1, 1)
+_SIDES = ["ours", "sqlmesh", "refresh", "sensors"]
 _FLIGHTS = "create table truth.flights (day date, origin text, carrier text, delay bigint)"
 # The rows by their truth, as queries over truth.flights; `{schema}` has what they read.
 _TRAILING = """
@@ -144,12 +146,17 @@ class Side(Protocol):
 
 @dataclass
 class Varve:
-    """Ours: a project in a folder."""
+    """Ours: a project in a folder, corrected by `varve correct` or by the sensors."""
 
     home: Path
     url: str
     end: pendulum.Date
-    name: str = "Varve"
+    by_sensors: bool
+
+    @property
+    def name(self) -> str:
+        """See `Side`."""
+        return "Varve, file and sensors" if self.by_sensors else "varve correct"
 
     def lay(self, flights: Sequence[Flight]) -> None:
         """Write the project and the files of the landing folder."""
@@ -176,7 +183,7 @@ class Varve:
         for flight in flights:
             by_day.setdefault(flight[0], []).append(flight)
         for day, of_day in by_day.items():
-            self._send(day, of_day)
+            self._send(self.home / "landing" / "air" / "flights", day, of_day)
 
     def first(self) -> None:
         """See `Side`."""
@@ -185,15 +192,20 @@ class Varve:
 
     def correct(self, day: pendulum.Date, flights: Sequence[Flight]) -> None:
         """See `Side`."""
-        self._send(str(day), flights)
-        self.first()
+        if self.by_sensors:
+            self._send(self.home / "landing" / "air" / "flights", str(day), flights)
+            self.first()
+        else:
+            self._send(self.home / "corrected", str(day), flights)
+            command = [str(Path(sys.executable).parent / "varve"), "correct", "air.flights"]
+            run([*command, f"corrected/flights_{day}.csv"], self.home, self._environment())
 
     def _environment(self) -> dict[str, str]:
         own = {"VARVE_PROJECT": str(self.home), "VARVE_LANDING_ROOT": str(self.home / "landing")}
         return os.environ | own | {"DAGSTER_HOME": str(self.home), "PYTHONPATH": str(self.home)}
 
-    def _send(self, day: str, flights: Sequence[Flight]) -> None:
-        folder = self.home / "landing" / "air" / "flights"
+    @staticmethod
+    def _send(folder: Path, day: str, flights: Sequence[Flight]) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         lines = "".join(f"{origin},{carrier},{delay}\n" for _, origin, carrier, delay in flights)
         (folder / f"flights_{day}.csv").write_text(f"origin,carrier,delay\n{lines}")
@@ -375,28 +387,40 @@ def main() -> None:
     parser.add_argument("--days", type=int, default=364)
     parser.add_argument("--copies", type=int, default=10, help="how often each flight is there (default 10)")
     parser.add_argument("--peer-python", help="a Python that has SQLMesh already")
-    parser.add_argument("--only", choices=["ours", "sqlmesh", "refresh"], action="append", help="leave the others out")
+    parser.add_argument("--only", choices=_SIDES, action="append", help="leave the others out")
     given = parser.parse_args()
     flights = [flight for flight in flights_of(given.days, START) for _ in range(given.copies)]
     end, corrected = START.add(days=given.days), START.add(days=given.days // 2)
     figures: list[Figure] = []
-    with home_of_its_own() as settings, tempfile.TemporaryDirectory(prefix="varve-peer-") as folder:
-        server = PostgresServer(settings.home_dir)
-        server.ensure_up()
-        for side, is_ours in _sides(given, server, Path(folder), flights):
-            _fill(side.url, flights)
-            figures.append(measure(side, corrected, end, Path(settings.lake) if is_ours else None))
-            print(figures[-1], flush=True)
+    wanted = given.only or _SIDES
+    # The sensors' side has a home and a server of its own, as one home has one catalog.
+    for group in (["ours", "sqlmesh", "refresh"], ["sensors"]):
+        if chosen := [side for side in group if side in wanted]:
+            figures += _measured(given, chosen, flights, end, corrected)
     show(figures, given, len(flights))
 
 
+def _measured(
+    given: argparse.Namespace, chosen: Sequence[str], flights: Sequence[Flight], end: pendulum.Date,
+    corrected: pendulum.Date,
+) -> list[Figure]:  # fmt: skip
+    figures: list[Figure] = []
+    with home_of_its_own() as settings, tempfile.TemporaryDirectory(prefix="varve-peer-") as folder:
+        server = PostgresServer(settings.home_dir)
+        server.ensure_up()
+        for side, is_ours in _sides(given, chosen, server, Path(folder), flights):
+            _fill(side.url, flights)
+            figures.append(measure(side, corrected, end, Path(settings.lake) if is_ours else None))
+            print(figures[-1], flush=True)
+    return figures
+
+
 def _sides(
-    given: argparse.Namespace, server: PostgresServer, folder: Path, flights: Sequence[Flight]
+    given: argparse.Namespace, wanted: Sequence[str], server: PostgresServer, folder: Path, flights: Sequence[Flight]
 ) -> Iterator[tuple[Side, bool]]:
     """Those that are to be compared, each with a database of its own, and whether it is ours."""
-    wanted = given.only or ["ours", "sqlmesh", "refresh"]
-    if "ours" in wanted:
-        ours = Varve(folder / "ours", server.url(CATALOG_DATABASE), START.add(days=given.days))
+    if own := {"ours", "sensors"} & set(wanted):
+        ours = Varve(folder / "ours", server.url(CATALOG_DATABASE), START.add(days=given.days), own == {"sensors"})
         ours.lay(flights)
         yield ours, True
     if "sqlmesh" in wanted:

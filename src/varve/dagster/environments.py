@@ -7,12 +7,10 @@ Not here: the overlay that they write (varve/catalog/environments) and promoting
 
 from __future__ import annotations
 
-import shutil
 import uuid
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache, partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import dagster as dg
@@ -43,11 +41,12 @@ from varve.planning.run_requests import parts_of
 from varve.services.folders import environment_home
 from varve.services.postgres import connect
 from varve.services.spark import open_session
-from varve.sources.landing.landing import Landing
+from varve.sources.landing.corrections import CorrectedFiles
 from varve.stores.open import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     import psycopg
 
@@ -221,14 +220,12 @@ class OpenEnvironment:
                 f"{' '.join(f'{name}=...' for name in dataset.partitioning.names)}. Nothing was read."
             )
         key = dataset.partitioning.from_path("/".join(f"{name}={values[name]}" for name in dataset.partitioning.names))
-        text, root = dataset.partitioning.to_dagster(key), f"{_home(self.project.settings, self.name)}/landing"
-        target = Path(Landing(root).uri(dataset, text))
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(file, target)
+        text, corrections = dataset.partitioning.to_dagster(key), self.corrections
+        corrections.keep(dataset, key, file)
         Environments(self.connection).set_code(self.name, self.graph)
         Generations(self.connection).enter(self.name, self.graph)
         job = self._job([dg.AssetKey([dataset.db, dataset.table])])
-        tags = {ENVIRONMENT_TAG: self.name, LANDING_TAG: root}
+        tags = {ENVIRONMENT_TAG: self.name, LANDING_TAG: str(corrections.folder)}
         result = job.execute_in_process(
             run_config=RUN_CONFIG, instance=self.instance, partition_key=text, tags=tags, raise_on_error=False,
             asset_selection=[dg.AssetKey([dataset.db, dataset.table])],
@@ -236,6 +233,13 @@ class OpenEnvironment:
         if not result.success:
             raise VarveError(f"{file} was not taken into environment {self.name}: {failure_reason(result)}")
         return key.path
+
+    @property
+    def corrections(self) -> CorrectedFiles:
+        """The files that were landed into the environment."""
+        settings = self.project.settings
+        folder = _home(settings, self.name) / "landing"
+        return CorrectedFiles(self.connection, self.graph, self.name, folder, settings.landing)
 
     def _job(self, selection: Sequence[dg.AssetKey]) -> dg.JobDefinition:
         definitions = self.project.module(self.project.definitions).defs

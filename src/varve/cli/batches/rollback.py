@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from varve.catalog.catalog import Catalog
+from varve.catalog.code.promotions import Promotions
 from varve.catalog.history.history import NOTHING_CHANGED
 from varve.cli.batches.history import opened
 from varve.cli.context import chosen_graph, chosen_settings
@@ -98,10 +99,12 @@ def plan_run(run: str, dataset_name: str | None) -> list[RollbackPlan]:
                 return [
                     RollbackPlan(undo.dataset, dict(undo.moves) | _leaving(history, undo), undo=undo) for undo in undos
                 ]
-            raise VarveError(
-                f"run {run_id} is the promotion of an environment, which deployed code too: its batches cannot go back "
-                f"without that. {NOTHING_CHANGED} Both go back, and later corrections stay: varve revert {run_id}"
-            )
+            if Promotions(history.connection).made(run_id).codes:
+                raise VarveError(
+                    f"run {run_id} is the promotion of an environment, which deployed code too: its batches cannot go "
+                    f"back without that. {NOTHING_CHANGED} Both go back, and later corrections stay: "
+                    f"varve revert {run_id}"
+                )
         plans = []
         for name in sorted({run_change.dataset for run_change in history.of_run(run_id, dataset_name)}):
             run_changes = history.of_run(run_id, name)

@@ -1,4 +1,4 @@
-"""`varve env create | list | show | run | diff | rebase | drop`, and `varve promote`.
+"""`varve env create | list | show | run | diff | rebase | drop`, `varve correct`, and `varve promote`.
 
 Each command is a few lines over work.py, which is imported when the command runs; app.py adds them.
 """
@@ -137,8 +137,8 @@ def land(
 ) -> None:
     """Take a corrected landing file into an environment only, to see what would follow from it.
 
-    When it is right, put it into the landing folder: production takes over what the environment has made of it, and
-    computes nothing of that again.
+    When it is right, [bold]varve promote[/] makes it current with all that was made of it, and puts the file into the
+    landing folder with that. [bold]varve correct[/] does all of it at once.
 
     Example: [bold]varve env land alice shop.sales corrected.csv day=2026-11-05 store=Paris[/]
     """
@@ -196,6 +196,48 @@ def drop(name: Name, *, as_json: Json = False) -> None:
         console.print_json(json.dumps(work.values_of(dropped)))
     else:
         report.show_dropped(console, dropped)
+
+
+@promoting.command()
+def correct(
+    dataset: Annotated[str, typer.Argument(metavar="DATASET", help="One whose files arrive, like shop.sales.")],
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FILE... [COL=VALUE...]",
+            help="The corrected files as the partner would send them; the partition, where the name does not say it.",
+        ),
+    ],
+    *,
+    then_run: Annotated[
+        bool, typer.Option("--then-run", help="What cannot be computed here becomes due, and the sensors compute it.")
+    ] = False,
+    effects: Annotated[
+        bool, typer.Option("--effects", help="Run foreign programs too, which may do anything.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what may follow.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Make corrected files current, with all that follows from them, in one transaction.
+
+    What follows is computed in an environment that nobody sees; then all of it is promoted, and the files go into the
+    landing folder with that. A reader of several datasets sees the state before or the state after, and nothing in
+    between. A file put into the landing folder by hand comes to the same in the end, but each dataset becomes current
+    when it is computed.
+
+    Example: [bold]varve correct shop.sales sales_2026-11-05.csv[/], or with another name
+    [bold]varve correct shop.sales fixed.csv day=2026-11-05[/]
+    """
+    from varve.cli.environments import correct as correcting
+    from varve.cli.environments import work
+
+    behind = work.behind_of(then_run=then_run, only_consistent=False)
+    shown = None if as_json else console
+    done = correcting.correct(shown, dataset, words, behind, effects=effects, dry_run=dry_run)
+    if as_json:
+        console.print_json(json.dumps(done.as_values()))
+    else:
+        correcting.show(console, done)
 
 
 @promoting.command()

@@ -129,9 +129,10 @@ def show_promotion(console: Console, promotion: Promotion, *, dry_run: bool) -> 
             f"varve drop {name}", highlight=False, soft_wrap=True,
         )  # fmt: skip
     if promotion.run_id:
+        back = f"varve revert {promotion.number}" if promotion.codes else f"varve rollback --run {promotion.run_id}"
         console.print(
-            f"All in one transaction, as run {promotion.run_id}; nothing was computed. To go back: varve revert "
-            f"{promotion.number}", highlight=False, soft_wrap=True,
+            f"All in one transaction, as run {promotion.run_id}; nothing was computed. To go back: {back}",
+            highlight=False, soft_wrap=True,
         )  # fmt: skip
     elif promotion.number is not None:
         console.print(

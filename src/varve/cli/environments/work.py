@@ -212,13 +212,13 @@ def promote(console: Console | None, name: str, behind: LeftBehind, *, run_first
 
 def promote_opened(
     console: Console | None, opened: OpenEnvironment, connection: psycopg.Connection, behind: LeftBehind, *,
-    run_first: bool = True, only: Collection[str] | None = None,
+    run_first: bool = True, only: Collection[str] | None = None, reason: str = "",
 ) -> Promotion:  # fmt: skip
     """Promote an environment; what production has moved meanwhile is computed before that with `run_first`.
 
     Raises NotClosed with what would be inconsistent.
     """
-    promoter, name = _promoter(opened, connection, only), opened.name
+    promoter, name = _promoter(opened, connection, only, reason), opened.name
     for _ in range(_ROUNDS if run_first else 0):
         promotion = promoter.look(name, behind)
         if not promotion.closure.moved:
@@ -316,7 +316,9 @@ def opened(name: str) -> Iterator[OpenEnvironment]:
         yield environment
 
 
-def _promoter(opened: OpenEnvironment, connection: psycopg.Connection, only: Collection[str] | None = None) -> Promoter:
+def _promoter(
+    opened: OpenEnvironment, connection: psycopg.Connection, only: Collection[str] | None = None, reason: str = ""
+) -> Promoter:
     from varve.dagster.automation.planner_facts import limits_of
 
     settings, catalog = chosen_settings(), Catalog(connection)
@@ -324,6 +326,7 @@ def _promoter(opened: OpenEnvironment, connection: psycopg.Connection, only: Col
     return Promoter(
         catalog, opened.graph, lambda dataset: open_store(dataset.store, settings, catalog, session),
         opened.members, limits_of(settings), pendulum.now("UTC"), None if only is None else frozenset(only),
+        replace(opened.corrections, connection=connection), reason,
     )  # fmt: skip
 
 

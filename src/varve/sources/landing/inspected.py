@@ -1,11 +1,15 @@
-"""The result of inspecting a whole landing file.
+"""The result of inspecting a whole landing file, and the hash that says which content it has.
 
 Not here: inspecting one (landing.py).
 """
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
+from typing import IO
+
+BLOCK = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,3 +19,16 @@ class Inspected:
     uri: str
     size: int
     fingerprint: str
+
+
+def new_fingerprint() -> hashlib.blake2b:
+    """What the fingerprint of a file is made with: update it with all its bytes."""
+    return hashlib.blake2b(digest_size=16)
+
+
+def fingerprint_of(file: IO[bytes]) -> str:
+    """The fingerprint of an open file, of which all is read."""
+    digest = new_fingerprint()
+    while block := file.read(BLOCK):
+        digest.update(block)
+    return digest.hexdigest()

@@ -38,7 +38,7 @@ from varve.sources.formats.formats import BadFile, DeclaredColumn, FileReading, 
 from varve.sources.formats.tasks import MARK, BadRows, FilePiece
 from varve.sources.landing import listing
 from varve.sources.landing.growth import Intake
-from varve.sources.landing.inspected import Inspected
+from varve.sources.landing.inspected import BLOCK, Inspected, new_fingerprint
 from varve.sources.landing.tolerance import Tolerance
 from varve.stores.frames import arrow_schema, arrow_type, spark_schema
 
@@ -57,7 +57,6 @@ if TYPE_CHECKING:
     from varve.stores.open_build import OpenBuild
 
 _THREADS = 8
-_BLOCK = 1 << 20
 _PROBLEMS_TOLD = 5
 _PROBLEMS_COUNTED = 1_000
 # Fewer bytes are read in this process: a Spark job with Python workers costs a second before its first row.
@@ -290,7 +289,7 @@ def inspect(dataset: Dataset, uri: str) -> Inspected | None:
     """Inspect a whole file without parsing its rows; None where there is no file. Raises BadInput."""
     files, path = open_files(uri)
     refuse_link_out(dataset, uri)
-    digest = hashlib.blake2b(digest_size=16)
+    digest = new_fingerprint()
     source, reading = source_of(dataset, uri), reading_of(dataset)
     head, last, size = b"", b"", 0
     try:
@@ -302,7 +301,7 @@ def inspect(dataset: Dataset, uri: str) -> Inspected | None:
                 partitions=_blamed(dataset, uri),
             )
         with files.open(path, "rb") as file:
-            while block := file.read(_BLOCK):
+            while block := file.read(BLOCK):
                 head, last, size = head or block, block, size + len(block)
                 digest.update(block)
             _refuse_head(head, source, reading)

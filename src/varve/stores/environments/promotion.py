@@ -13,7 +13,7 @@ import uuid
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import psycopg
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
@@ -123,6 +123,16 @@ class Promotion:
         return PromotionPlan(self.environment, str(behind), dict(self.codes), batches, self.run_id)
 
 
+class Corrections(Protocol):
+    """The corrected files of an environment (varve/sources/landing/corrections.py)."""
+
+    def arrive(self, batches: Mapping[str, Mapping[str, BatchId]]) -> None:
+        """Record, in the transaction, that production has the files from which these batches were made."""
+
+    def send(self, batches: Mapping[str, Mapping[str, BatchId]]) -> None:
+        """Put them into the landing folder of production."""
+
+
 class NotClosed(VarveError):
     """A promotion would leave production inconsistent; nothing was promoted."""
 
@@ -139,6 +149,8 @@ class Promoter:
         catalog: that of production.
         store_of: opens the store of a dataset over that catalog.
         only: the datasets that are promoted; None: all.
+        corrections: files that were landed into the environment, which go to production with what was made from them.
+        reason: why it is done, as the history of each partition says it; "": that it was promoted.
     """
 
     catalog: Catalog
@@ -148,6 +160,8 @@ class Promoter:
     limits: Limits
     now: dt.datetime
     only: frozenset[str] | None = None
+    corrections: Corrections | None = None
+    reason: str = ""
 
     def look(self, name: str, behind: LeftBehind = LeftBehind.REFUSE) -> Promotion:
         """What a promotion would do; nothing is changed.
@@ -191,6 +205,8 @@ class Promoter:
             if closure.moved or (behind is not LeftBehind.RUN and closure.behind):
                 raise NotClosed(replace(promotion, closure=closure))
             self._follow(promotion)
+            if self.corrections is not None:
+                self.corrections.send(promotion.batches)
             done[:] = [replace(promotion, closure=closure, number=number)]
 
         leaving = [
@@ -292,6 +308,8 @@ class Promoter:
             dataset = self.graph.datasets[name]
             decision = replace(_decision(dataset, behind), plan=number)
             deployments.deploy(dataset, version, self.graph.sources.get(name, ""), decision, by=by)
+        if self.corrections is not None:
+            self.corrections.arrive(promotion.batches)
         point()
         return number
 
@@ -428,7 +446,8 @@ class Promoter:
         self, promotion: Promotion, dataset: Dataset, targets: Mapping[PartitionKey, BatchId], build: Build,
         at: dt.datetime,
     ) -> None:  # fmt: skip
-        self.catalog.repoint(build, targets, reason=f"promoted from environment {promotion.environment}", at=at)
+        reason = self.reason or f"promoted from environment {promotion.environment}"
+        self.catalog.repoint(build, targets, reason=reason, at=at)
         if build.generation is not None:
             Generations(self.catalog.connection).move(
                 dataset.name, build.generation, build.batch_id.millis, build.paths

@@ -1,0 +1,228 @@
+"""`varve correct`: corrected files and all that follows from them become current in one transaction.
+
+An environment is made, the files are landed into it, what follows is computed there, and it is promoted; the files go
+into the landing folder with that. Where a run publishes one dataset after the other, readers of two of them see states
+in between; here they see the state before, and then the one after.
+
+Not here: what each of these steps does (work.py).
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pendulum
+
+from varve.catalog.code.deployments import Deployments
+from varve.catalog.environments.environments import Environments
+from varve.cli.context import chosen_graph
+from varve.cli.environments import work
+from varve.cli.selection import who
+from varve.model.errors import BadInput, UnknownPartition, VarveError, counted, nearest, some
+from varve.planning.backfill import with_downstream
+from varve.planning.environment_runs import Wanted
+from varve.sources.landing import listing
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from rich.console import Console
+
+    from varve.dagster.environments import EnvironmentWork, OpenEnvironment
+    from varve.model.dataset import Dataset
+    from varve.planning.graph import Graph
+    from varve.stores.environments.promotion import LeftBehind, Promotion
+
+
+@dataclass(frozen=True)
+class Corrected:
+    """What a correction has done, or would do.
+
+    Attributes:
+        files: by partition, the file that it is of now.
+        computed, taken: by dataset, how many partitions were computed, or taken as they were made before.
+        follows: with a dry run: by dataset, how many partitions may follow at most.
+        promotion: None with a dry run.
+    """
+
+    dataset: str
+    files: Mapping[str, Path]
+    computed: Mapping[str, int] = field(default_factory=dict)
+    taken: Mapping[str, int] = field(default_factory=dict)
+    follows: Mapping[str, int] = field(default_factory=dict)
+    promotion: Promotion | None = None
+
+    def as_values(self) -> dict[str, Any]:
+        """The same as plain values for `--json`."""
+        values: dict[str, Any] = {
+            "dataset": self.dataset, "files": {path: str(file) for path, file in self.files.items()},
+        }  # fmt: skip
+        if self.promotion is None:
+            return {**values, "follows": dict(self.follows)}
+        counts = {"computed": dict(self.computed), "taken": dict(self.taken)}
+        return {**values, **counts, **work.promotion_values(self.promotion)}
+
+
+def correct(
+    console: Console | None, name: str, words: Sequence[str], behind: LeftBehind, *, effects: bool, dry_run: bool
+) -> Corrected:
+    """Make corrected files current, with all that follows from them.
+
+    Raises BadInput for words that are no files of the dataset, VarveError where the code here is not what is deployed,
+    where a file cannot be read, a run fails, or production gets another file meanwhile; NotClosed as a promotion does.
+    Readers see nothing of any of it.
+    """
+    dataset = _dataset(chosen_graph(), name)
+    files = _files(dataset, words)
+    environment = f"correction_{uuid.uuid4().hex[:8]}"
+    with work.connected("correct") as connection:
+        Environments(connection).create(environment, by=who())
+    keep = False
+    try:
+        with work.opened(environment) as opened:
+            follows = _following(opened, dataset, files)
+            _refuse_other_code(opened, follows)
+            if dry_run:
+                counts = {each: len(paths) for each, paths in follows.items() if each != dataset.name}
+                return Corrected(dataset.name, files, follows=counts)
+            for path, file in files.items():
+                if console is not None:
+                    console.print(f"{dataset} {path}: {file}", highlight=False, soft_wrap=True)
+                opened.land(dataset.name, file, dict(part.split("=", 1) for part in path.split("/")))
+            # From here on something was computed that another attempt can use.
+            keep = True
+            done = opened.run(Wanted(paths=follows), effects=effects, before=work.announcing(console))
+            promotion = _promote(console, opened, dataset, files, behind)
+    except VarveError as error:
+        if not keep:
+            raise
+        raise VarveError(_with_next_steps(str(error), environment)) from error
+    finally:
+        if not keep:
+            work.drop(environment)
+    work.drop(environment)
+    return Corrected(dataset.name, files, *_counts(done), promotion=promotion)
+
+
+def show(console: Console, corrected: Corrected) -> None:
+    """Print what became current, or what would follow."""
+    if corrected.promotion is None:
+        for path, file in corrected.files.items():
+            console.print(f"{corrected.dataset} {path} would be of {file}.", highlight=False, soft_wrap=True)
+        counts = [f"{counted(count, 'partition')} of {name}" for name, count in corrected.follows.items()]
+        console.print(
+            f"At most, where rows that they read differ: {', '.join(counts) or 'nothing'}. Nothing was computed: this "
+            "was a dry run.", highlight=False, soft_wrap=True,
+        )  # fmt: skip
+        return
+    for name, batches in corrected.promotion.batches.items():
+        console.print(f"{name}: {counted(len(batches), 'partition')} became current.", highlight=False)
+    if not corrected.promotion.batches:
+        console.print("Nothing differs from what is current: nothing was changed.")
+        return
+    console.print(
+        f"All in one transaction, as run {corrected.promotion.run_id}; "
+        f"{counted(len(corrected.files), 'file')} went into the landing folder with it. To go back: "
+        f"varve rollback --run {corrected.promotion.run_id}", highlight=False, soft_wrap=True,
+    )  # fmt: skip
+
+
+def _promote(
+    console: Console | None, opened: OpenEnvironment, dataset: Dataset, files: Mapping[str, Path], behind: LeftBehind
+) -> Promotion:
+    reason = f"corrected: {dataset} {some(list(files), limit=2)}"
+    with work.connected("correct") as connection:
+        return work.promote_opened(console, opened, connection, behind, reason=reason)
+
+
+def _dataset(graph: Graph, name: str) -> Dataset:
+    name = name.replace("/", ".")
+    dataset = graph.datasets.get(name)
+    if dataset is None:
+        raise VarveError(f"there is no dataset {name!r}.{nearest(name, graph.datasets)} Nothing was changed.")
+    if not dataset.landing or dataset.incremental is not None or listing.pattern_of(dataset).many:
+        why = (
+            "it has no landing files" if not dataset.landing else "its partitions may have several files"
+            if listing.pattern_of(dataset).many else "its partitions grow file by file"
+        )  # fmt: skip
+        raise BadInput(
+            f"{dataset}: {why}, so that no file can take the place of a partition's. Nothing was changed. "
+            "`varve backfill` computes partitions again."
+        )
+    return dataset
+
+
+def _files(dataset: Dataset, words: Sequence[str]) -> dict[str, Path]:
+    """By partition, in order, its file: named by its columns, or by the name of each file.
+
+    Raises BadInput for what is no file, of no partition, or of one that another file is of.
+    """
+    named = [word for word in words if not Path(word).is_file()]
+    given = [Path(word) for word in words if Path(word).is_file()]
+    if missing := [word for word in named if "=" not in word or Path(word).suffix]:
+        raise BadInput(f"{', '.join(missing)}: there is no such file. Nothing was changed.")
+    if not given:
+        raise BadInput(f"{dataset}: name the corrected files, as the partner would send them. Nothing was changed.")
+    if named:
+        if len(given) > 1:
+            raise BadInput(
+                f"{' '.join(named)} names one partition, and there are {len(given)} files. Nothing was changed. "
+                "Name one file, or files with the names that the partner gives them."
+            )
+        values = dict(word.split("=", 1) for word in named)
+        if set(values) != set(dataset.partitioning.names):
+            wanted = " ".join(f"{name}=..." for name in dataset.partitioning.names)
+            raise BadInput(f"{dataset}: a file is of one partition; name it: {wanted}. Nothing was changed.")
+        path = "/".join(f"{name}={values[name]}" for name in dataset.partitioning.names)
+        return {dataset.partitioning.from_path(path).path: given[0]}
+    pattern, files = listing.pattern_of(dataset), dict[str, Path]()
+    for file in sorted(given):
+        name = "/".join(file.resolve().parts[-1 - len(pattern.folders) :])
+        try:
+            path = pattern.key(name).path
+        except UnknownPartition as error:
+            raise BadInput(
+                f"{file}: its name is not one of {dataset}: {error} Nothing was changed. Name the partition: "
+                f"varve correct {dataset} {file} {' '.join(f'{column}=...' for column in dataset.partitioning.names)}"
+            ) from error
+        if path in files:
+            raise BadInput(f"{files[path]} and {file} are both of {dataset} {path}. Nothing was changed.")
+        files[path] = file
+    return dict(sorted(files.items()))
+
+
+def _following(opened: OpenEnvironment, dataset: Dataset, files: Mapping[str, Path]) -> dict[str, list[str]]:
+    """By dataset, the partitions of these files and all that read them, directly or not."""
+    keys = [dataset.partitioning.from_path(path) for path in files]
+    reached = with_downstream(
+        opened.graph, dataset, keys, None, members=opened.members, now=pendulum.now("UTC")
+    )  # fmt: skip
+    return {name: [key.path for key in partitions] for name, partitions in reached.items()}
+
+
+def _refuse_other_code(opened: OpenEnvironment, follows: Mapping[str, object]) -> None:
+    """Raise VarveError where the code here is not what is deployed: a correction must not deploy code."""
+    states = Deployments(opened.connection).states(opened.graph)
+    if other := sorted(name for name in follows if name in states and states[name].differs):
+        raise VarveError(
+            f"the code here of {some(other)} is not the one that is deployed, and a correction deploys none. Nothing "
+            "was changed. Check out what is deployed, or deploy first: varve plan"
+        )
+
+
+def _counts(done: EnvironmentWork) -> tuple[dict[str, int], dict[str, int]]:
+    return (
+        {name: count for name, count in done.computed.items() if count},
+        {name: count for name, count in done.taken.items() if count},
+    )
+
+
+def _with_next_steps(error: str, environment: str) -> str:
+    again = f"varve env run {environment} and varve promote {environment}"
+    return (
+        f"{error.rstrip('.')}. Readers have seen nothing of the correction. What was computed stays in environment "
+        f"{environment}: to go on, {again}; to forget it, varve env drop {environment}"
+    )

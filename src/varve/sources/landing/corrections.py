@@ -1,0 +1,213 @@
+"""Files that were landed into an environment, and that its promotion puts into the landing folder of production.
+
+Each is kept with what production had in its place, so that no newer file of the partner is replaced. In the transaction
+of the promotion the arrival is recorded first, and the file is put in place last: a sensor that finds the file before
+the end waits for the transaction, and then finds nothing new. Where the transaction fails after all, the file is there,
+and production takes it like any other.
+
+Not here: reading such files in the environment (varve/dagster/environments.py), and the promotion
+(varve/stores/environments/promotion.py).
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import uuid
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from varve.catalog.catalog import Catalog
+from varve.model.errors import VarveError
+from varve.planning.run_requests import landing_source
+from varve.services.files import is_local, open_files, renames_cheaply, sync
+from varve.sources.landing import listing
+from varve.sources.landing.inspected import fingerprint_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    import psycopg
+
+    from varve.model.batch import BatchId
+    from varve.model.dataset import Dataset
+    from varve.model.partitions.key import PartitionKey
+    from varve.planning.graph import Graph
+
+_READ = """
+    select b.partition, b.inputs from varve.batch b
+    join unnest(%s::text[], %s::bigint[]) as t (partition, batch_id) using (partition, batch_id) where b.dataset = %s
+"""
+_ARRIVED = "select uri, fingerprint from varve.arrival where dataset = %s and partition = %s"
+
+
+@dataclass(frozen=True, slots=True)
+class _Noted:
+    """A file of an environment, and what production had in its place when it was landed.
+
+    Attributes:
+        fingerprint: the hash of its content.
+        lay: the hash of the file that lay in the landing folder of production; "" where there was none.
+        arrived: the fingerprint of the arrival that production had taken; "" where there was none.
+    """
+
+    fingerprint: str
+    lay: str
+    arrived: str
+
+
+@dataclass(frozen=True)
+class CorrectedFiles:
+    """The corrected files of one environment.
+
+    Attributes:
+        folder: the landing folder of the environment, on the machine on which files are landed into it.
+        landing: the landing folder of production, or its URI.
+    """
+
+    connection: psycopg.Connection
+    graph: Graph
+    environment: str
+    folder: Path
+    landing: str
+
+    def keep(self, dataset: Dataset, partition: PartitionKey, file: Path) -> None:
+        """Copy a file to where the environment reads the partition, and note what production has in its place."""
+        name = listing.pattern_of(dataset).name(partition)
+        target, note = self._places(dataset, name)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        note.unlink(missing_ok=True)
+        shutil.copyfile(file, target)
+        if listing.pattern_of(dataset).many:
+            # Which of the partition's files it is to replace, nobody has said: it is not sent.
+            return
+        arrived = self._arrived(dataset, partition.path)
+        noted = _Noted(_hash_of(str(target)), _hash_of(self._uri(dataset, name)), arrived[1] if arrived else "")
+        note.write_text(json.dumps(asdict(noted)), encoding="utf-8")
+
+    def arrive(self, batches: Mapping[str, Mapping[str, BatchId]]) -> None:
+        """Record, in the transaction of a promotion, that production has the files from which these batches were made.
+
+        Raises VarveError where production has another file by now than the one that was corrected.
+        """
+        catalog = Catalog(self.connection)
+        for dataset, partition, name, noted in self._to_send(batches):
+            uri, arrived = self._uri(dataset, name), self._arrived(dataset, partition.path)
+            if arrived is not None and arrived[1] == noted.fingerprint:
+                continue
+            if arrived is not None and arrived[1] not in {noted.arrived, noted.lay}:
+                raise self._other_file(dataset, partition)
+            if arrived is not None and arrived[0] != uri:
+                raise VarveError(
+                    f"{dataset} {partition.path}: production has {arrived[0]}, and the corrected file would lie beside "
+                    f"it as {uri}. Nothing was promoted. Remove the one that is there, or declare one ending."
+                )
+            size = self._places(dataset, name)[0].stat().st_size
+            catalog.arrived(dataset.name, partition, uri=uri, size=size, fingerprint=noted.fingerprint)
+
+    def send(self, batches: Mapping[str, Mapping[str, BatchId]]) -> None:
+        """Put the files into the landing folder, each in one step; last in the transaction of a promotion.
+
+        Raises VarveError where another file lies there by now than the one that was corrected, or none can be written.
+        """
+        for dataset, partition, name, noted in self._to_send(batches):
+            uri = self._uri(dataset, name)
+            if (lies := _hash_of(uri)) == noted.fingerprint:
+                continue
+            if lies not in {"", noted.lay}:
+                raise self._other_file(dataset, partition)
+            try:
+                _put(self._places(dataset, name)[0], uri)
+            except OSError as error:
+                raise VarveError(
+                    f"{dataset} {partition.path}: the corrected file cannot be put into the landing folder as {uri}: "
+                    f"{error.strerror or error}. Nothing was promoted, and nothing is lost. Let the user whom Varve "
+                    "runs as write there, then again."
+                ) from error
+
+    def _to_send(
+        self, batches: Mapping[str, Mapping[str, BatchId]]
+    ) -> Iterator[tuple[Dataset, PartitionKey, str, _Noted]]:
+        """The noted files from which these batches were made: dataset, partition, name and note of each."""
+        for dataset_name in sorted(batches):
+            dataset = self.graph.datasets[dataset_name]
+            if not dataset.landing or not (self.folder / dataset.db / dataset.table).is_dir():
+                continue
+            paths, ids = list(batches[dataset_name]), [batch.millis for batch in batches[dataset_name].values()]
+            read: dict[str, list[list[str]]] = dict(
+                self.connection.execute(_READ, (paths, ids, dataset_name)).fetchall()
+            )
+            source = landing_source(dataset)
+            for path in sorted(paths):
+                partition = dataset.partitioning.from_path(path)
+                name = listing.pattern_of(dataset).name(partition)
+                file, note = self._places(dataset, name)
+                if not note.exists():
+                    continue
+                noted = _Noted(**json.loads(note.read_text(encoding="utf-8")))
+                if [source, path, noted.fingerprint] not in read[path]:
+                    # It was landed after what is promoted was made.
+                    continue
+                if _hash_of(str(file)) != noted.fingerprint:
+                    raise VarveError(
+                        f"{dataset} {path}: {file} has changed since it was landed into environment "
+                        f"{self.environment}. Nothing was promoted. Land it again: "
+                        f"varve env land {self.environment} {dataset} FILE {path.replace('/', ' ')}"
+                    )
+                yield dataset, partition, name, noted
+
+    def _places(self, dataset: Dataset, name: str) -> tuple[Path, Path]:
+        """Where a file lies in the environment, and the note beside it, which no listing shows."""
+        file = self.folder / dataset.db / dataset.table / name
+        return file, file.with_name(f".{file.name}.replaces")
+
+    def _uri(self, dataset: Dataset, name: str) -> str:
+        return f"{self.landing}/{dataset.db}/{dataset.table}/{name}"
+
+    def _arrived(self, dataset: Dataset, path: str) -> tuple[str, str] | None:
+        row = self.connection.execute(_ARRIVED, (dataset.name, path)).fetchone()
+        return None if row is None else (row[0], row[1])
+
+    def _other_file(self, dataset: Dataset, partition: PartitionKey) -> VarveError:
+        return VarveError(
+            f"{dataset} {partition.path}: production has another file by now than when the corrected one was landed "
+            f"into environment {self.environment}. Nothing was promoted, and no file was replaced. Correct the newer "
+            f"one, and land it again: varve env land {self.environment} {dataset} FILE "
+            f"{partition.path.replace('/', ' ')}"
+        )
+
+
+def _hash_of(uri: str) -> str:
+    """The fingerprint of a landing file; "" where there is none."""
+    files, path = open_files(uri)
+    try:
+        with files.open(path, "rb") as file:
+            return fingerprint_of(file)
+    except FileNotFoundError:
+        return ""
+
+
+def _put(file: Path, uri: str) -> None:
+    """Copy a file of this machine to a landing folder, where it is seen whole or not at all."""
+    files, path = open_files(uri)
+    folder, _, name = path.rpartition("/")
+    files.makedirs(folder, exist_ok=True)
+    if not renames_cheaply(uri):
+        # An object is there when all of it is.
+        files.put_file(str(file), path)
+        return
+    # Hidden, and with an ending that says that it is being written.
+    hidden = f"{folder}/.{name}.{uuid.uuid4().hex[:8]}.part"
+    try:
+        files.put_file(str(file), hidden)
+        sync(files, hidden)
+        if is_local(files):
+            Path(hidden).replace(path)
+        else:
+            files.mv(hidden, path)
+    except BaseException:
+        if files.exists(hidden):
+            files.rm_file(hidden)
+        raise
+    sync(files, folder)

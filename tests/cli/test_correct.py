@@ -1,0 +1,160 @@
+# ruff: noqa: F811 - fixtures
+"""`varve correct`: a corrected file and all that follows from it become current at once, file and all."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.cli.test_environments import DAYS, Store, name_of, reader, shop, shop_at_rest  # noqa: F401
+from varve.model.errors import BadInput, VarveError
+from varve.sources.landing import corrections
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.spark
+CORRECTED = "product,cents\npen,100\nink,9000\n"
+SUMS = "select (select sum(cents) from shop.totals)::bigint, (select sum(cents) from shop.trailing)::bigint"
+
+
+def corrected(folder: Path, text: str = CORRECTED, name: str = "") -> str:
+    file = folder / (name or f"sales_{DAYS[0]}.csv")
+    file.write_text(text)
+    return str(file)
+
+
+def landed(shop: Store) -> Path:
+    return shop.root / "landing" / shop.db / "sales" / f"sales_{DAYS[0]}.csv"
+
+
+def batches(shop: Store) -> int:
+    count: int = shop.rows("select count(*) from varve.batch")[0][0]
+    return count
+
+
+def test_readers_of_two_views_see_the_state_before_and_then_the_one_after(shop: Store, tmp_path: Path) -> None:
+    before, seen = shop.totals(), list[tuple[int, int]]()
+    sums = shop.rows(SUMS)[0]
+    shown = shop.varve("correct", "shop.sales", corrected(tmp_path), "--dry-run")
+    assert "1 partition of" in shown
+    assert (shop.totals(), shop.rows(SUMS)[0]) == (before, sums)
+    with reader(shop, seen):
+        done = shop.json("correct", "shop.sales", corrected(tmp_path))
+    assert {name.split(".")[1]: count for name, count in done["computed"].items()} == {
+        "revenue": 1, "totals": 1, "trailing": 3,
+    }  # fmt: skip
+    assert {name.split(".")[1]: len(paths) for name, paths in done["partitions"].items()} == {
+        "sales": 1, "revenue": 1, "totals": 1, "trailing": 3,
+    }  # fmt: skip
+    assert shop.totals() == before | {DAYS[0]: 9_100}
+    assert set(seen) == {sums, shop.rows(SUMS)[0]}
+    # Production has the file, and computes nothing of it again.
+    assert landed(shop).read_text() == CORRECTED
+    count = batches(shop)
+    assert shop.run_due() == []
+    assert batches(shop) == count
+    assert [each for each in shop.json("env", "list") if each["name"].startswith("correction_")] == []
+    (history,) = shop.rows(
+        f"select reason from varve.publish where run_id = '{done['run']}' and dataset = '{shop.db}.totals'"
+    )
+    assert history == (f"corrected: {shop.db}.sales day={DAYS[0]}",)
+
+    # The way back: the file stays where it is, and no run takes it again until it changes.
+    shop.varve("rollback", "--run", done["run"])
+    assert shop.totals() == before
+    assert shop.run_due() == []
+
+
+def test_a_file_that_the_partner_has_sent_since_is_not_replaced(shop: Store, tmp_path: Path) -> None:
+    name = name_of(shop)
+    shop.varve("env", "create", name)
+    shop.varve("env", "land", name, "shop.sales", corrected(tmp_path), f"day={DAYS[0]}")
+    shop.varve("env", "run", name)
+    shop.send(DAYS[0], ("pen", 5))
+    sent = landed(shop).read_text()
+    # Whether a sensor has seen it or not.
+    with pytest.raises(VarveError, match=r"production has another file by now .* Nothing was promoted"):
+        shop.varve("promote", name)
+    shop.run_due()
+    with pytest.raises(VarveError, match=r"production has another file by now .* Nothing was promoted"):
+        shop.varve("promote", name)
+    assert (shop.totals()[DAYS[0]], landed(shop).read_text()) == (5, sent)
+    # Landed once more, it is a correction of what the partner has sent.
+    shop.varve("env", "land", name, "shop.sales", corrected(tmp_path), f"day={DAYS[0]}")
+    shop.varve("promote", name)
+    assert (shop.totals()[DAYS[0]], landed(shop).read_text()) == (9_100, CORRECTED)
+    assert shop.run_due() == []
+
+
+def test_what_is_interrupted_between_file_and_commit_is_taken_like_any_file(
+    shop: Store,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    before, file = shop.totals(), landed(shop).read_text()
+    whole = corrections._put
+
+    def disk_full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    def killed(file: Path, uri: str) -> None:
+        whole(file, uri)
+        raise VarveError("killed")
+
+    monkeypatch.setattr(corrections, "_put", disk_full)
+    with pytest.raises(VarveError, match=r"cannot be put into the landing folder as .*: No space left .* Nothing was"):
+        shop.varve("correct", "shop.sales", corrected(tmp_path))
+    assert (shop.totals(), landed(shop).read_text(), shop.run_due()) == (before, file, [])
+
+    monkeypatch.setattr(corrections, "_put", killed)
+    with pytest.raises(VarveError, match=r"killed. Readers have seen nothing .* varve promote correction_"):
+        shop.varve("correct", "shop.sales", corrected(tmp_path))
+    assert (shop.totals(), landed(shop).read_text()) == (before, CORRECTED)
+    monkeypatch.setattr(corrections, "_put", whole)
+    # Nothing is lost: the sensors take it; again as a correction, nothing is left to do.
+    assert f"sales {DAYS[0]}" in shop.run_due()
+    assert shop.totals() == before | {DAYS[0]: 9_100}
+    assert shop.json("correct", "shop.sales", corrected(tmp_path))["computed"] == {}
+
+
+def test_a_broken_file_and_other_code_are_refused_and_leave_nothing(shop: Store, tmp_path: Path) -> None:
+    before, file = shop.totals(), landed(shop).read_text()
+    with pytest.raises(VarveError, match="was not taken into environment correction_"):
+        shop.varve("correct", "shop.sales", corrected(tmp_path, "product,cents\npen,many\n"))
+    shop.only_dearer_than(150)
+    with pytest.raises(VarveError, match=r"the code here of .*revenue is not the one that is deployed"):
+        shop.varve("correct", "shop.sales", corrected(tmp_path))
+    shop.only_dearer_than(None)
+    assert (shop.totals(), landed(shop).read_text(), shop.run_due()) == (before, file, [])
+    assert [each for each in shop.json("env", "list") if each["name"].startswith("correction_")] == []
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["shop.totals", "{file}"], "it has no landing files"),
+        (["shop.sals", "{file}"], "there is no dataset"),
+        (["shop.sales", "{folder}/none.csv"], "none.csv: there is no such file"),
+        (["shop.sales", "day=2026-01-01"], "name the corrected files"),
+        (["shop.sales", "{other}"], r"its name is not one of .* Name the partition: varve correct .* day=\.\.\."),
+        (["shop.sales", "{other}", "store=Paris"], r"a file is of one partition; name it: day=\.\.\."),
+        (["shop.sales", "{file}", "{other}", "day=2026-01-01"], "names one partition, and there are 2 files"),
+        (["shop.sales", "{file}", "{twin}"], "are both of"),
+    ],
+)
+def test_words_that_are_no_corrected_file_are_refused(
+    shop_at_rest: Store,
+    tmp_path: Path,
+    words: list[str],
+    problem: str,
+) -> None:
+    (tmp_path / "twin").mkdir()
+    places = {
+        "file": corrected(tmp_path), "other": corrected(tmp_path, name="fixed.csv"),
+        "twin": corrected(tmp_path / "twin"), "folder": str(tmp_path),
+    }  # fmt: skip
+    with pytest.raises((BadInput, VarveError), match=problem):
+        shop_at_rest.varve("correct", *[word.format(**places) for word in words])
+    assert shop_at_rest.json("env", "list") == []

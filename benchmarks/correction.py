@@ -5,9 +5,10 @@
 
 Delays by day, origin and carrier from real flights, each so many times (`--copies`); the trailing 7 and 28 days of
 them; the worst of these in each week and each month. Ours has flights and delays in the lake, and the rest in the
-warehouse; it is `varve correct`, and for comparison the file in the landing folder with what the sensors do. Beside it, on the same PostgreSQL: SQLMesh as its documents say (the corrected day is restated), SQLMesh with
-the range that a person has to know (28 days), and a full refresh as dbt makes it, a table after the other, without the
-time in which dbt itself starts. Each is whole processes of its command line.
+warehouse; it is `varve correct`, and for comparison the file in the landing folder with what the sensors make of it.
+Beside it, on the same PostgreSQL: SQLMesh as its documents say (the corrected day is restated), SQLMesh with the range
+that a person has to know (28 days), and a full refresh as dbt makes it, a table after the other, without the time in
+which dbt itself starts. Each is whole processes of its command line.
 
 A reader asks for months and trailing 28 days in one statement all the while: an answer is mixed where the one is not
 the largest of the other. Every row is compared with what PostgreSQL computes from the flights.
@@ -152,11 +153,7 @@ class Varve:
     url: str
     end: pendulum.Date
     by_sensors: bool
-
-    @property
-    def name(self) -> str:
-        """See `Side`."""
-        return "Varve, file and sensors" if self.by_sensors else "varve correct"
+    name: str
 
     def lay(self, flights: Sequence[Flight]) -> None:
         """Write the project and the files of the landing folder."""
@@ -420,7 +417,11 @@ def _sides(
 ) -> Iterator[tuple[Side, bool]]:
     """Those that are to be compared, each with a database of its own, and whether it is ours."""
     if own := {"ours", "sensors"} & set(wanted):
-        ours = Varve(folder / "ours", server.url(CATALOG_DATABASE), START.add(days=given.days), own == {"sensors"})
+        by_sensors = own == {"sensors"}
+        name = "Varve, file and sensors" if by_sensors else "varve correct"
+        ours = Varve(
+            folder / "ours", server.url(CATALOG_DATABASE), START.add(days=given.days), by_sensors=by_sensors, name=name
+        )
         ours.lay(flights)
         yield ours, True
     if "sqlmesh" in wanted:

@@ -118,9 +118,14 @@ class RejectedArrivals:
 
     def all(self) -> list[tuple[str, Rejected]]:
         """(dataset, rejected arrival) of all datasets, in order; without files that only have to settle first."""
-        rows = self.connection.execute(_ALL).fetchall()
-        arrivals = [(row[0], _rejected(row[1:])) for row in rows]
-        return [(dataset, arrival) for dataset, arrival in arrivals if arrival.kind is not RejectionKind.SETTLING]
+        return [each for each in self._all() if each[1].kind is not RejectionKind.SETTLING]
+
+    def settling(self) -> list[tuple[str, Rejected]]:
+        """(dataset, file) of all files that changed a moment ago, and are taken when they stay as they are."""
+        return [each for each in self._all() if each[1].kind is RejectionKind.SETTLING]
+
+    def _all(self) -> list[tuple[str, Rejected]]:
+        return [(row[0], _rejected(row[1:])) for row in self.connection.execute(_ALL).fetchall()]
 
     def write(self, dataset: str, before: Mapping[str, Rejected], now: Mapping[str, Rejected]) -> None:
         """Write the differences between the rejected arrivals `before` and `now`, both by uri."""

@@ -5,11 +5,13 @@ The sensors, the runs and the storage are the same as under the daemon, so that 
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import dagster as dg
 
+from varve.catalog.rejected import RejectedArrivals
 from varve.dagster.automation.reconciling import NOT_LOOKED
 from varve.dagster.automation.sensors import DATASET_TAG
 from varve.dagster.discovery import load_project
@@ -18,13 +20,18 @@ from varve.dagster.internal import keys_in_range
 from varve.dagster.partitions.definitions import dataset_partitions_def
 from varve.model.errors import VarveError, some
 from varve.planning.requested import PARTITION_TAG, RANGE_END_TAG, RANGE_START_TAG, asked_partitions
+from varve.services.postgres import connect
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from varve.planning.graph import Graph
     from varve.project import Project
+    from varve.services.settings import Settings
 
+# How often a file that is being written is looked at again, each time after half of the time in which it settles, or
+# after so many seconds.
+_WAITS, _LONGEST_WAIT = 4, 15.0
 # Dagster's daemon recognises by these tags what a sensor has asked for before.
 RUN_KEY_TAG, SENSOR_NAME_TAG = "dagster/run_key", "dagster/sensor_name"
 # Only errors are logged: the progress bars show the rest.
@@ -126,7 +133,8 @@ class Driver:
 def run_due(project: Project) -> list[str]:
     """Run in this process what the project's sensors ask for, until they ask for nothing.
 
-    For demos, notebooks and tests; a deployment has Dagster's daemon. Returns for each run, in their order, its dataset
+    For demos, notebooks and tests; a deployment has Dagster's daemon. Files that arrived a moment ago are waited for
+    until they count as complete; one that goes on changing is left. Returns for each run, in their order, its dataset
     and partitions: `shop.sales 2026-11-01`, `shop.sales 2026-11-01 ... 2026-11-07`. Raises VarveError where a run fails
     or a server cannot be reached.
     """
@@ -134,8 +142,19 @@ def run_due(project: Project) -> list[str]:
     definitions = project.module(project.definitions).defs
     graph = load_project(project).graph
     with open_instance(project.settings) as instance:
-        Driver(instance, definitions, graph, after=lambda request, _: finished.append(spelt(request))).until_quiet()
+        driver = Driver(instance, definitions, graph, after=lambda request, _: finished.append(spelt(request)))
+        driver.until_quiet()
+        waits = 0
+        while waits < _WAITS and _is_settling(project.settings, graph):
+            time.sleep(min(project.settings.settle_seconds / 2, _LONGEST_WAIT))
+            waits = 0 if driver.until_quiet() else waits + 1
     return finished
+
+
+def _is_settling(settings: Settings, graph: Graph) -> bool:
+    """Return whether files of a graph's datasets were seen that changed a moment ago."""
+    with connect(settings, application="varve run_due") as connection:
+        return any(dataset in graph.datasets for dataset, _ in RejectedArrivals(connection).settling())
 
 
 def spelt(request: dg.RunRequest) -> str:

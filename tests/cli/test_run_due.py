@@ -1,0 +1,30 @@
+"""`varve.run_due`: what the sensors ask for, also of files that arrived a moment ago."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.cli.test_environments import DAYS, shop_at_rest  # noqa: F401 - a fixture
+
+if TYPE_CHECKING:
+    from tests.cli.test_environments import Store
+
+pytestmark = pytest.mark.spark
+
+
+def test_files_that_arrived_a_moment_ago_are_waited_for(
+    shop_at_rest: Store,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shop, folder = shop_at_rest, shop_at_rest.root / "landing" / shop_at_rest.db / "sales"
+    monkeypatch.setenv("VARVE_SETTLE_SECONDS", "1.5")
+    shop.send(DAYS[0], ("pen", 100))
+    assert f"sales {DAYS[0]}" in shop.run_due()
+    assert shop.totals() == {DAYS[0]: 100}
+    # One with the name of a file that is still being written keeps nobody waiting for ever.
+    monkeypatch.setenv("VARVE_SETTLE_SECONDS", "0.2")
+    writing = folder / f"sales_{DAYS[1]}.csv.part"
+    writing.write_text("product,cents\n")
+    assert shop.run_due() == []

@@ -159,6 +159,6 @@ def test_a_load_into_postgresql_is_copied_by_the_worker_and_read_again(
 
     cloudpickle.register_pickle_by_value(spark_source)  # type: ignore[no-untyped-call]
     arrow = rows.schema.serialize().to_pybytes().hex()
-    reader = spark_source.PeriodReader(route.reading_url, arrow, ["select product, sold from executor.sales"])
+    reader = spark_source.PeriodReader(route.reading_url, arrow, [["select product, sold from executor.sales"]])
     (partition,) = reader.partitions()
     assert worker.run(lambda _batches: reader.read(partition), 1).sort_by("sold") == rows

@@ -185,7 +185,7 @@ def test_what_was_loaded_is_read_back_and_what_was_replaced_is_swept(desks: list
     )
     wire = pa.schema([("sold", pa.int64()), ("at", pa.timestamp("us", tz="UTC"))])
     url = load.Route(desk.settings.postgres_url or "").reading_url
-    rows = pa.Table.from_batches(source.fetch(url, query.as_string(None), wire))
+    rows = pa.Table.from_batches(source.fetch(url, [query.as_string(None)], wire))
     assert rows["sold"].to_pylist() == [second.batch_id.millis] * 50
     history = History(catalog.connection)
     retired = history.retired(sales.name, older_than=dt.timedelta(0), keep_last=0)

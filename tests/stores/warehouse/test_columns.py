@@ -75,12 +75,12 @@ def db(workbench: "Workbench") -> str:
 
 @pytest.fixture
 def fetched(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[str], int]]:
-    """The columns and the bytes of each query that is sent while a test runs."""
+    """The columns and the bytes of each fetch while a test runs."""
     seen: list[tuple[list[str], int]] = []
     fetch = source.fetch
 
-    def watched(url: str, query: str, schema: "pa.Schema") -> Iterator["pa.RecordBatch"]:
-        batches = list(fetch(url, query, schema))
+    def watched(url: str, queries: list[str], schema: "pa.Schema") -> Iterator["pa.RecordBatch"]:
+        batches = list(fetch(url, queries, schema))
         seen.append((schema.names, sum(batch.nbytes for batch in batches)))
         yield from batches
 

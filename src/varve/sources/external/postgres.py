@@ -112,9 +112,9 @@ class PostgresTable:
             large = count >= _ROWS_FOR_SPARK
             # One statement reads one snapshot; after several statements the caller lists again to detect a change.
             queries = [query(part) for part in _parts(keys, _TASKS)] if large else [query(keys)]
-        fetched = fetch.lazily if large else fetch.at_once
         with self._explained(dataset):
-            frame = fetched(self.spark(), self._url(dataset), [*map(_wire, wanted)], queries)
+            source = self.spark(), self._url(dataset), [*map(_wire, wanted)]
+            frame = fetch.lazily(*source, [[each] for each in queries]) if large else fetch.at_once(*source, queries)
             return Rows(types.from_wire(wanted, frame), here=not large)
 
     @property

@@ -27,15 +27,13 @@ def at_once(spark: SparkSession, url: str, columns: Sequence[Column], queries: S
     from varve.stores.postgres import spark_source
 
     schema = arrow_schema(columns)
-    rows = pa.Table.from_batches(
-        (batch for query in queries for batch in spark_source.fetch(url, query, schema)), schema
-    )
+    rows = pa.Table.from_batches(spark_source.fetch(url, queries, schema) if queries else (), schema)
     # Spark takes no empty table.
     return spark.createDataFrame(rows if rows.num_rows else [], spark_schema(columns))
 
 
-def lazily(spark: SparkSession, url: str, columns: Sequence[Column], queries: Sequence[str]) -> DataFrame:
-    """The same by Spark's tasks, one for each query, when the frame is used."""
+def lazily(spark: SparkSession, url: str, columns: Sequence[Column], tasks: Sequence[Sequence[str]]) -> DataFrame:
+    """The same by Spark's tasks, each with its queries, when the frame is used."""
     from pyspark import cloudpickle
 
     from varve.stores.postgres import spark_source
@@ -49,7 +47,7 @@ def lazily(spark: SparkSession, url: str, columns: Sequence[Column], queries: Se
             url=url,
             schema=spark_schema(columns),
             arrow=arrow_schema(columns).serialize().to_pybytes().hex(),
-            queries=json.dumps(queries),
+            queries=json.dumps(tasks),
         )
         .load()
     )

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 # Below this size, this process fetches the rows: a Spark job with Python workers takes a second to begin.
 _BYTES_FOR_SPARK = 32 << 20
 _BYTES_A_TASK = 64 << 20
+# Into how many tasks what is large is divided at least, as far as it has so many tables.
+_TASKS = 32
 _PAGE = 8_192
 _PAGES = """
     select c.relname, pg_relation_size(c.oid) / current_setting('block_size')::int
@@ -59,14 +61,16 @@ class PinnedReader:
         read = [_wire(column) for column in read_columns]
         large = sum(batch.size for batch in batches) >= _BYTES_FOR_SPARK
         queries = list(self._queries(dataset, batches, wanted, split=large))
-        fetched = lazily if large else at_once
-        frame = fetched(self.spark, self.url, read, queries)
+        if large:
+            frame = lazily(self.spark, self.url, read, list(_tasks(queries)))
+        else:
+            frame = at_once(self.spark, self.url, read, [query for query, _ in queries])
         return types.from_wire(wanted, frame)
 
     def _queries(
         self, dataset: Dataset, batches: Sequence[Batch], columns: Sequence[Column], *, split: bool
-    ) -> Iterator[str]:
-        """A query for each table, or for each part of a large one."""
+    ) -> Iterator[tuple[str, int]]:
+        """A query for each table, or for each part of a large one, and how many pages it reads."""
         schema = periods_schema(dataset)
         groups = self._groups(dataset, batches)
         pages: dict[str, int] = dict(self.connection.execute(_PAGES, (schema, list(groups))).fetchall())
@@ -91,7 +95,7 @@ class PinnedReader:
                     first, end = sql.Literal(f"({start},0)"), sql.Literal(f"({start + step},0)")
                     clause = sql.SQL(" and " if partition is None else " where ")
                     range_clause = clause + sql.SQL("ctid >= {}::tid and ctid < {}::tid").format(first, end)  # type: ignore[assignment]
-                yield (query + range_clause).as_string(self.connection)
+                yield (query + range_clause).as_string(self.connection), min(step, pages[table] - start)
 
     def _groups(self, dataset: Dataset, batches: Sequence[Batch]) -> dict[str, tuple[str | None, list[str]]]:
         """By table: its only partition, or None for a shared table; and the partitions to read from it."""
@@ -105,6 +109,20 @@ class PinnedReader:
             else:
                 groups.setdefault(shared, (None, []))[1].append(batch.partition)
         return groups
+
+
+def _tasks(queries: Sequence[tuple[str, int]]) -> Iterator[list[str]]:
+    """The queries in lists that are worth a task: many small tables are one, as each task connects first."""
+    enough = min(_BYTES_A_TASK // _PAGE, sum(pages for _, pages in queries) // _TASKS)
+    task, of_task = list[str](), 0
+    for query, pages in queries:
+        task.append(query)
+        of_task += pages
+        if of_task >= enough:
+            yield task
+            task, of_task = [], 0
+    if task:
+        yield task
 
 
 def _wire(column: Column) -> Column:

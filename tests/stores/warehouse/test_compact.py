@@ -181,6 +181,28 @@ def test_a_withdrawn_partition_of_a_shared_table_is_not_shown(shop: Shop, sales:
     assert sold(shop, sales) == [7, 8, 90, 10, 11, 12, 13, 14]
 
 
+def test_a_period_that_is_withdrawn_while_it_is_put_together_stays_withdrawn(
+    shop: Shop, sales: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.publish(sales, days(7, 14))  # type: ignore[arg-type]
+    swap = compact._swap
+
+    def late(*given: object) -> None:
+        monkeypatch.setattr(compact, "_swap", swap)
+        build = shop.catalog.lock_partitions(sales, [key(day) for day in range(7, 14)], run_id="back")
+        publish.republish(shop.catalog, build, [], reason="", seconds=10)
+        shop.catalog.release(build)
+        swap(*given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(compact, "_swap", late)
+    together(shop, sales)
+    assert sold(shop, sales) == [14]
+    # The table that nobody shows is a leftover like any other.
+    assert len([item for item in clean.leftovers(shop.connection) if item.dataset == sales.name]) == 1
+    shop.publish(sales, days(9, 9))  # type: ignore[arg-type]
+    assert sold(shop, sales) == [9, 14]
+
+
 def test_columns_change_over_shared_tables_as_over_others(shop: Shop, sales: Dataset) -> None:
     shop.publish(sales, days(7, 14))  # type: ignore[arg-type]
     together(shop, sales)

@@ -190,10 +190,13 @@ def _swap(catalog: Catalog, dataset: Dataset, group: PeriodGroup, table: str) ->
         milliseconds = publish.lock_publishers(connection, dataset)
         paths = [batch.partition for batch in group.batches]
         publish.refuse_long_holders(connection, projection.views_to_replace(connection, dataset, paths), milliseconds)
-        members = [(batch.partition, batch.batch_id.millis) for batch in group.batches]
-        notes.set_compacted(connection, dataset.name, table, members)
         keys = [dataset.partitioning.from_path(path) for path in paths]
         current = catalog.current(dataset.name, keys)
+        if not current:
+            # All of it was withdrawn meanwhile: no view shows the table, and a sweep drops it.
+            return
+        members = [(batch.partition, batch.batch_id.millis) for batch in group.batches]
+        notes.set_compacted(connection, dataset.name, table, members)
         # All partitions of the table go into one leaf: in several, each leaf would show the table.
         leaves = notes.leaves(connection, dataset)
         former_leaves = {leaves[path] for path in current if path in leaves}

@@ -141,6 +141,22 @@ def test_the_ui_is_served_until_it_is_ended_with_all_it_has_started(
     assert not alive
 
 
+def test_the_console_listens_when_it_says_where(environment: dict[str, str]) -> None:
+    process = subprocess.Popen(
+        [VARVE, "console", "--port", str(free_port())], env=environment, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout is not None
+        address = next(line.split()[-1] for line in process.stdout if "The console is at" in line)
+        browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+        with browser.open(address, timeout=60) as page:
+            assert page.status == 200
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+    assert process.returncode == 0
+
+
 def test_down_stops_both_and_may_be_repeated(environment: dict[str, str]) -> None:
     assert varve(environment, "up").returncode == 0
     assert "Spark: stopped\nPostgreSQL: stopped" in varve(environment, "down").stdout

@@ -1,28 +1,37 @@
-"""A command of the torture in a process that may die: `python -m tests.torture.dying_command DEATH WORD ...`.
+"""A command of the torture in a process that may die: `python -m tests.torture.dying_command FATE WORD ...`.
 
-DEATH is JSON: null, {"milliseconds": 1234}, or {"at": "module:Qualified.name", "when": "before" | "after"}. The words
-are those of `varve`, or `due`: what the sensors ask for is run until they ask for nothing.
+FATE is JSON, of a history's operation (history.py). The words are those of `varve`, or `due`: what the sensors ask for
+is run until they ask for nothing.
 """
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import os
 import signal
 import sys
 import threading
 
+import time_machine
+
 
 def main() -> None:
-    death, words = json.loads(sys.argv[1]), sys.argv[2:]
-    if death and "milliseconds" in death:
-        timer = threading.Timer(death["milliseconds"] / 1_000, os.kill, (os.getpid(), signal.SIGKILL))
+    fate, words = json.loads(sys.argv[1]), sys.argv[2:]
+    # Whoever started this in the background has left Ctrl-C ignored.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    if "clock" in fate:
+        moved = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=fate["clock"])
+        time_machine.travel(moved, tick=True).start()
+    if "milliseconds" in fate:
+        number = signal.Signals[fate.get("signal", "SIGKILL")]
+        timer = threading.Timer(fate["milliseconds"] / 1_000, os.kill, (os.getpid(), number))
         timer.daemon = True
         timer.start()
-    elif death:
+    elif "at" in fate:
         from tests.e2e.crash_run import arm
 
-        arm("self", death["when"], death["at"])
+        arm("self", fate["when"], fate["at"])
     if words == ["due"]:
         due()
         return

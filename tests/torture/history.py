@@ -42,12 +42,17 @@ TURNS_TO_REST = 8
 # How often each operation is drawn.
 WEIGHTS = {
     "send": 5, "due": 8, "edit": 1, "roll_back": 2, "sweep": 2, "compact": 1, "write": 4, "alter": 1, "capture": 4,
-    "promote": 1, "verify": 1, "pin": 1, "kill_spark": 0.5, "kill_postgres": 0.7,
+    "promote": 1, "correct": 1.5, "verify": 1, "pin": 1, "serve": 0.7, "kill_spark": 0.5, "kill_postgres": 0.7,
+    "crowd": 0.4, "fill_disk": 0.4, "exhaust_spark": 0.4,
 }  # fmt: skip
 # Those whose processes may be killed.
-MORTAL = {"due", "capture", "promote", "roll_back", "sweep", "compact", "edit", "verify"}
+MORTAL = {"due", "capture", "promote", "correct", "roll_back", "sweep", "compact", "edit", "verify"}
+# Those that hurt what all processes use: whoever works meanwhile may fail, with whatever it says.
+HURT = {"kill_spark", "kill_postgres", "crowd", "fill_disk", "exhaust_spark"}
+# By how many seconds the clock of a process may be off.
+CLOCKS = (-86_400, -3_600, -5, 5, 3_600, 86_400)
 # Never two of these in one turn: a person edits files, or tries a change, and does not do both at once.
-ALONE = {"edit", "promote"}
+ALONE = {"edit", "promote", "serve"}
 
 
 @dataclass(frozen=True)
@@ -57,12 +62,19 @@ class Operation:
     Attributes:
         name: a method of `Operations`.
         draw: what it is given; plain values.
-        death: how its process dies: {"at": function, "when": "before" or "after"} or {"milliseconds": 1234}; or not.
+        fate: what becomes of its process: it dies, {"at": function, "when": "before" or "after"} or
+            {"milliseconds": 1234}; is asked to end, with a "signal" beside the milliseconds; or has a wrong time,
+            {"clock": seconds}.
     """
 
     name: str
     draw: Mapping[str, Any] = field(default_factory=dict)
-    death: Mapping[str, Any] | None = None
+    fate: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def dies(self) -> bool:
+        """Whether its process ends early."""
+        return bool({"at", "milliseconds"} & set(self.fate))
 
 
 @dataclass(frozen=True)
@@ -73,14 +85,14 @@ class Turn:
     operations: tuple[Operation, ...]
 
     @property
-    def kills_a_server(self) -> bool:
-        """Whether processes may lose a server under their feet."""
-        return any(operation.name.startswith("kill_") for operation in self.operations)
+    def hurts(self) -> bool:
+        """Whether processes may lose a server, the disk or the last connection under their feet."""
+        return any(operation.name in HURT for operation in self.operations)
 
     @property
     def kills(self) -> bool:
         """Whether anything dies in it."""
-        return self.kills_a_server or any(operation.death for operation in self.operations)
+        return self.hurts or any(each.dies or each.name == "serve" for each in self.operations)
 
     @property
     def rests(self) -> bool:
@@ -113,7 +125,7 @@ def _turn(number: int, draw: random.Random) -> Turn:
         name = draw.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
         if not (name in ALONE and ALONE & set(names)):
             names.append(name)
-    if any(name.startswith("kill_") for name in names) and len(names) == 1:
+    if HURT.issuperset(names):
         # A server that dies while nobody uses it is no test.
         names.append(draw.choice(("due", "capture")))
     return Turn(number, tuple(_operation(name, draw) for name in names))
@@ -121,17 +133,15 @@ def _turn(number: int, draw: random.Random) -> Turn:
 
 def _deadly(turn: Turn, draw: random.Random) -> Turn:
     """The turn with runs and captures that have something to do, and a death for whatever can die."""
-    kept = [
-        each for each in turn.operations if not each.name.startswith("kill_") and each.name not in {"edit", "alter"}
-    ]
+    kept = [each for each in turn.operations if each.name not in HURT | {"edit", "alter", "serve"}]
     work = [_operation(name, draw) for name in ("send", "write", "due", "capture")]
     return Turn(turn.number, tuple(_killed(each, draw) for each in (*work, *kept[:1])))
 
 
 def _killed(operation: Operation, draw: random.Random) -> Operation:
     latest = {"due": 6_000, "capture": 3_000}.get(operation.name, 1_500)
-    death = {"milliseconds": draw.randrange(50, latest)} if operation.name in MORTAL else None
-    return Operation(operation.name, operation.draw, death)
+    fate = {"milliseconds": draw.randrange(50, latest)} if operation.name in MORTAL else {}
+    return Operation(operation.name, operation.draw, fate)
 
 
 def _operation(name: str, draw: random.Random) -> Operation:
@@ -139,6 +149,13 @@ def _operation(name: str, draw: random.Random) -> Operation:
     match name:
         case "send":
             values = {"days": draw.sample(range(6), draw.randint(1, 3))}
+        case "correct":
+            values = {"days": draw.sample(range(6), draw.randint(1, 2))}
+        case "serve":
+            values = {
+                "seconds": draw.randint(15, 40), "twice": draw.random() < 0.5, "cancel": draw.random() < 0.6,
+                "end": draw.choice(("SIGTERM", "SIGKILL")), "days": draw.sample(range(6), draw.randint(1, 3)),
+            }  # fmt: skip
         case "edit" | "promote":
             values = {"code": draw.randint(1, 9)}
         case "roll_back" | "pin":
@@ -149,17 +166,25 @@ def _operation(name: str, draw: random.Random) -> Operation:
             values = {"table": draw.choice(TABLES), "seed": draw.randrange(10**6), "transactions": draw.randint(1, 40)}
         case "capture" | "verify":
             values = {"table": draw.choice(TABLES)}
-        case "kill_spark" | "kill_postgres":
-            values = {"milliseconds": draw.randrange(200, 6_000)}
+        case "kill_spark" | "kill_postgres" | "crowd" | "fill_disk" | "exhaust_spark":
+            values = {"milliseconds": draw.randrange(200, 6_000), "seconds": draw.randint(1, 6)}
         case _:
             pass
-    return Operation(name, values, _death(name, draw))
+    return Operation(name, values, _fate(name, draw))
 
 
-def _death(name: str, draw: random.Random) -> dict[str, Any] | None:
-    places = {"due": DEATHS, "capture": DEATHS_OF_A_CAPTURE, "promote": DEATHS}.get(name)
+def _fate(name: str, draw: random.Random) -> dict[str, Any]:
+    places = {"due": DEATHS, "capture": DEATHS_OF_A_CAPTURE, "promote": DEATHS, "correct": DEATHS}.get(name)
     dies, by_time, milliseconds = draw.random(), draw.random(), draw.randrange(500, 9_000)
     when, at = draw.choice(("before", "after")), draw.choice(places or ("",))
-    if dies < (0.35 if places else 0.1) and name in MORTAL:
-        return {"milliseconds": milliseconds} if by_time < 0.5 or places is None else {"at": at, "when": when}
-    return None
+    asked, off, clock = draw.random(), draw.random(), draw.choice(CLOCKS)
+    if name not in MORTAL:
+        return {}
+    fate: dict[str, Any] = {"clock": clock} if off < 0.1 else {}
+    if dies >= (0.35 if places else 0.1):
+        return fate
+    if by_time < 0.5 and places is not None:
+        return fate | {"at": at, "when": when}
+    # A third of them are asked to end, as Dagster and a terminal ask.
+    signal = "SIGTERM" if asked < 1 / 6 else "SIGINT" if asked < 1 / 3 else "SIGKILL"
+    return fate | {"milliseconds": milliseconds, "signal": signal}

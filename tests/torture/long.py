@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from tests.torture.history import Turn, turns
+from tests.torture.history import HURT, Turn, turns
 from tests.torture.model import Model
 from tests.torture.operations import Operations, lay
 from tests.torture.project import Ended, TorturedProject
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 # Exit codes of a command: refused with a message is 1; everything else is nothing that a person can mend.
 REFUSED = 1
+# By Ctrl-C, or by SIGTERM.
+ASKED_TO_END = {130, 143}
 
 
 @dataclass
@@ -96,7 +98,7 @@ class Torture:
         self._write(turn.as_values())
         operations.turn = turn
         began = time.monotonic()
-        if turn.kills_a_server:
+        if turn.hurts:
             operations.readers.may_fail.set()
         with ThreadPoolExecutor(len(turn.operations)) as pool:
             futures = [(each, pool.submit(self._carried_out, operations, each, turn)) for each in turn.operations]
@@ -105,7 +107,7 @@ class Torture:
             ended = future.result()
             told.append(f"{operation.name} {ended.code}" if ended.code else operation.name)
             self._judge(turn, operation, ended)
-        if turn.kills_a_server:
+        if turn.hurts:
             up = self.project.run("up")
             if up.code != 0:
                 self.problems.append(f"turn {turn.number}: varve up ended with {up.code}: {up.output[-2_000:]}")
@@ -118,7 +120,7 @@ class Torture:
         try:
             return operations.carry_out(operation)
         except Exception as error:
-            if turn.kills_a_server:
+            if turn.hurts:
                 # The torture's own connections die with the server too.
                 return Ended(REFUSED, f"{type(error).__name__}: {error}")
             raise
@@ -126,16 +128,16 @@ class Torture:
     def _judge(self, turn: Turn, operation: Operation, ended: Ended) -> None:
         """Whether a command may end so."""
         self.commands["run"] += 1
-        died = bool(operation.death) and ended.code < 0
-        self.kills += died or operation.name.startswith("kill_")
+        died = operation.dies and (ended.code < 0 or ended.code in ASKED_TO_END)
+        self.kills += died or operation.name in HURT
         self._write({"turn": turn.number, "operation": operation.name, "code": ended.code, "said": ended.output[-600:]})
         if died:
             self.commands["died"] += 1
         elif ended.code == 0:
             return
-        elif ended.code == REFUSED or turn.kills_a_server:
+        elif ended.code == REFUSED or turn.hurts:
             self.commands["refused"] += 1
-            if not turn.kills_a_server:
+            if not turn.hurts:
                 lines = ended.output.strip().splitlines() or [""]
                 reason = f"{operation.name}: {lines[-1][:160]}"
                 self.refusals[reason] = self.refusals.get(reason, 0) + 1

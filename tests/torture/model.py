@@ -25,19 +25,21 @@ class Model:
     """What was done so far.
 
     Attributes:
-        sent: by day, the version of the last file.
+        sent: by day, the version of the last file that was made.
+        landed: by day, the version of the file that lies in the landing folder: a correction may have been refused.
         codes: every code that was ever written; the last is in the file now.
         shown: the days of each dataset that readers must see, as they were there at rest.
         rolled_back: by dataset and day, what a rollback made current; as long as nothing else is computed there.
     """
 
     sent: dict[dt.date, int] = field(default_factory=dict)
+    landed: dict[dt.date, int] = field(default_factory=dict)
     codes: list[int] = field(default_factory=lambda: [1])
     shown: dict[str, set[dt.date]] = field(default_factory=dict)
     rolled_back: dict[tuple[str, dt.date], list[Shown]] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def next_version(self, day: dt.date) -> int:
+    def numbered(self, day: dt.date) -> int:
         """The version of a file that is about to be sent: readers may see it from now on."""
         with self.lock:
             self.sent[day] = self.sent.get(day, 0) + 1
@@ -112,7 +114,7 @@ class Model:
     def _computed(self, dataset: str, day: dt.date, current: dict[str, dict[dt.date, Shown]]) -> Shown | None:
         """What its current inputs make of a partition; None where nothing can be made of it yet."""
         if dataset == "sales":
-            return list(facts.file_rows(day, self.sent[day])) if day in self.sent else None
+            return list(facts.file_rows(day, self.landed[day])) if day in self.landed else None
         if dataset == "revenue":
             if (sales := current["sales"].get(day)) is None:
                 return None

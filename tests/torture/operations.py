@@ -14,11 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import psutil
 import psycopg
 from psycopg import sql
 
-from tests.killing import kill_all
+from tests.torture import accidents, serving
 from tests.torture.facts import DAYS
 from tests.torture.project import Ended
 from tests.torture.readers import COLUMNS, rows_in
@@ -58,7 +57,7 @@ class Operations:
     def carry_out(self, operation: Operation) -> Ended:
         """Do it."""
         method = getattr(self, operation.name)
-        given = {"draw": operation.draw, "death": operation.death}
+        given = {"draw": operation.draw, "fate": operation.fate}
         ended = method(**{name: value for name, value in given.items() if value})
         return ended if isinstance(ended, Ended) else NOTHING
 
@@ -68,17 +67,43 @@ class Operations:
         for number in draw["days"]:
             day = DAYS[number]
             with self.unit:
-                self.project.send(day, self.model.next_version(day))
+                version = self.model.numbered(day)
+                self.project.send(day, version)
+                self.model.landed[day] = version
 
-    def due(self, death: Mapping[str, Any] | None = None) -> Ended:
-        return self.project.run("due", death=death)
+    def serve(self, draw: Mapping[str, Any]) -> None:
+        """A daemon, or two, with what arrives meanwhile; some of its runs are cancelled, and then it ends or dies."""
+        cancelled = serving.serve(draw, self.project, lambda: self.send(draw))
+        self.note(f"{cancelled} runs were cancelled")
 
-    def edit(self, draw: Mapping[str, Any], death: Mapping[str, Any] | None = None) -> Ended:
+    def correct(self, draw: Mapping[str, Any], fate: Mapping[str, Any] | None = None) -> Ended:
+        """`varve correct` with corrected files of some days: readers see all that follows at once, or nothing."""
+        assert self.turn is not None
+        days = [DAYS[number] for number in draw["days"]]
+        with self.unit:
+            files = {day: self.project.corrected(day, self.model.numbered(day)) for day in days}
+        words = [str(file) for file, _ in files.values()]
+        if len(self.turn.operations) == 1:
+            self.readers.one_state_where_it_is_so()
+        ended = self.project.run("correct", "shop.sales", *words, fate=fate)
+        self.readers.one_state.clear()
+        with self.unit:
+            lie = {day: self.project.lies(day) for day in days}
+            self.model.landed.update(lie)
+        replaced = [str(day) for day, (_, version) in files.items() if lie[day] == version]
+        if ended.code == 1 and replaced and not self.turn.hurts:
+            return Ended(99, f"refused, and yet the files of {replaced} are in the landing folder: {ended.output}")
+        return ended
+
+    def due(self, fate: Mapping[str, Any] | None = None) -> Ended:
+        return self.project.run("due", fate=fate)
+
+    def edit(self, draw: Mapping[str, Any], fate: Mapping[str, Any] | None = None) -> Ended:
         self.model.edit(draw["code"])
         self.project.write_code(draw["code"])
-        return self.deploy(death)
+        return self.deploy(fate)
 
-    def deploy(self, death: Mapping[str, Any] | None = None) -> Ended:
+    def deploy(self, fate: Mapping[str, Any] | None = None) -> Ended:
         """`varve plan` and `varve apply`, where there is something to deploy."""
         planned = self.project.run("plan", "--json")
         if planned.code != 0:
@@ -86,9 +111,9 @@ class Operations:
         number = json_of(planned)["changes"]["number"]
         if number is None:
             return NOTHING
-        return self.project.run("apply", str(number), "--rebuild", death=death)
+        return self.project.run("apply", str(number), "--rebuild", fate=fate)
 
-    def promote(self, draw: Mapping[str, Any], death: Mapping[str, Any] | None = None) -> Ended:
+    def promote(self, draw: Mapping[str, Any], fate: Mapping[str, Any] | None = None) -> Ended:
         """Try a code in an environment, and promote it: readers see the totals of all days move at once."""
         assert self.turn is not None
         name = f"e{self.turn.number}"
@@ -100,12 +125,12 @@ class Operations:
         if ended.code == 0:
             if len(self.turn.operations) == 1:
                 self.readers.one_code_where_it_is_so()
-            ended = self.project.run("promote", name, death=death)
+            ended = self.project.run("promote", name, fate=fate)
             self.readers.one_code.clear()
         self.project.run("env", "drop", name)
         return ended
 
-    def roll_back(self, draw: Mapping[str, Any], death: Mapping[str, Any] | None = None) -> Ended:
+    def roll_back(self, draw: Mapping[str, Any], fate: Mapping[str, Any] | None = None) -> Ended:
         dataset, day = draw["dataset"], DAYS[draw["day"]]
         name, path = f"shop.{dataset}", f"day={day}"
         with closing(psycopg.connect(self.readers.url, autocommit=True)) as connection:
@@ -121,7 +146,7 @@ class Operations:
                 # Before it may be current: a sweep may take it first, and then nothing is rolled back.
                 rows = self._rows_of(connection, dataset, location)
                 self.model.rolled_back.setdefault((dataset, day), []).append(rows)
-        return self.project.run("rollback", name, path, "--to", str(batch_id), "--reason", "torture", death=death)
+        return self.project.run("rollback", name, path, "--to", str(batch_id), "--reason", "torture", fate=fate)
 
     def _rows_of(self, connection: psycopg.Connection[Any], dataset: str, location: str) -> Shown:
         if dataset in COLUMNS:
@@ -133,13 +158,13 @@ class Operations:
         name, path = f"shop.{draw['dataset']}", f"day={DAYS[draw['day']]}"
         return self.project.run("pin", name, path, "--reason", "torture", "--for", "60s")
 
-    def sweep(self, draw: Mapping[str, Any], death: Mapping[str, Any] | None = None) -> Ended:
+    def sweep(self, draw: Mapping[str, Any], fate: Mapping[str, Any] | None = None) -> Ended:
         # Longer than any reader here reads.
         keep = ("--keep-last", str(draw["keep_last"]))
-        return self.project.run("sweep", "--older-than", "45s", "--orphans-older-than", "45s", *keep, death=death)
+        return self.project.run("sweep", "--older-than", "45s", "--orphans-older-than", "45s", *keep, fate=fate)
 
-    def compact(self, death: Mapping[str, Any] | None = None) -> Ended:
-        return self.project.run("warehouse", "compact", "shop.totals", death=death)
+    def compact(self, fate: Mapping[str, Any] | None = None) -> Ended:
+        return self.project.run("warehouse", "compact", "shop.totals", fate=fate)
 
     # The application whose tables are captured ------------------------------------------------------------------------
 
@@ -170,18 +195,18 @@ class Operations:
             source.execute(sql.SQL(statement).format(table=table))
         self.write(draw)
 
-    def capture(self, draw: Mapping[str, Any], death: Mapping[str, Any] | None = None) -> Ended:
+    def capture(self, draw: Mapping[str, Any], fate: Mapping[str, Any] | None = None) -> Ended:
         """`varve cdc capture`, and what it says where the stream cannot say what the table holds."""
         name = f"bank.{draw['table']}"
-        ended = self.project.run("cdc", "capture", name, death=death)
+        ended = self.project.run("cdc", "capture", name, fate=fate)
         if ended.code == 1 and "resnapshot" in ended.output:
             return self.project.run("cdc", "resnapshot", name)
         if ended.code == 1 and "bootstrap" in ended.output:
             return self.project.run("cdc", "bootstrap", name)
         return ended
 
-    def verify(self, draw: Mapping[str, Any], death: Mapping[str, Any] | None = None) -> Ended:
-        return self.project.run("cdc", "verify", f"bank.{draw['table']}", death=death)
+    def verify(self, draw: Mapping[str, Any], fate: Mapping[str, Any] | None = None) -> Ended:
+        return self.project.run("cdc", "verify", f"bank.{draw['table']}", fate=fate)
 
     def source(self) -> psycopg.Connection[Any]:
         """The application's connection."""
@@ -190,18 +215,19 @@ class Operations:
     # Accidents --------------------------------------------------------------------------------------------------------
 
     def kill_spark(self, draw: Mapping[str, Any]) -> None:
-        self._kill(draw["milliseconds"], self.project.spark.pid)
+        accidents.kill(draw["milliseconds"], self.project.spark.pid)
 
     def kill_postgres(self, draw: Mapping[str, Any]) -> None:
-        self._kill(draw["milliseconds"], self.project.server.pid)
+        accidents.kill(draw["milliseconds"], self.project.server.pid)
 
-    def _kill(self, milliseconds: int, find: Any) -> None:
-        # The others have begun meanwhile; the moment is the history's, whatever they have come to.
-        threading.Event().wait(milliseconds / 1_000)
-        self.readers.may_fail.set()
-        if (pid := find()) is not None:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                kill_all(pid)
+    def crowd(self, draw: Mapping[str, Any]) -> None:
+        accidents.crowd(draw, self.readers.url)
+
+    def fill_disk(self, draw: Mapping[str, Any]) -> None:
+        accidents.fill_disk(draw, self.project)
+
+    def exhaust_spark(self, draw: Mapping[str, Any]) -> None:
+        accidents.exhaust_spark(draw, self.project)
 
 
 class _ChangedMind(Exception):

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND_SECONDS = 400
+# Of the disk on which its home lies; an hour needs less than one.
+DISK = "3g"
 _HEAD = """CREATE DATASET shop.{name} {columns}
   COMMENT 'For a torture.'
   STORED IN {store}
@@ -77,19 +79,27 @@ class Ended:
 
 @dataclass(frozen=True)
 class TorturedProject:
-    """The project and its home; everything lies in one folder."""
+    """The project and its home; everything lies in one folder.
+
+    Attributes:
+        small_disk: whether its home is a disk of its own.
+    """
 
     folder: Path
+    small_disk: bool = False
 
     @classmethod
     def make(cls) -> TorturedProject:
+        """Its home lies on a disk of its own, which can be filled, where one may be mounted."""
         folder = Path(tempfile.mkdtemp(prefix="varve-torture-"))
         folder.chmod(0o755)
-        made = cls(folder)
+        (folder / "home").mkdir()
+        mount = ["mount", "-t", "tmpfs", "-o", f"size={DISK}", "tmpfs", str(folder / "home")]
+        made = cls(folder, subprocess.run(mount, capture_output=True, check=False, timeout=30).returncode == 0)
         (made.root / "shop_assets").mkdir(parents=True)
         (made.root / "shop_assets" / "__init__.py").write_text("")
         (made.root / "varve.toml").write_text('assets = "shop_assets"\ndefinitions = "shop_definitions"\n')
-        definitions = "import varve\n\ndefs = varve.definitions(varve.Project.find(__file__))\n"
+        definitions = "import varve\n\ndefs = varve.definitions(varve.Project.find(__file__), sensors_on=True)\n"
         (made.root / "shop_definitions.py").write_text(definitions)
         shutil.copy(ROOT / "dagster.yaml", made.root)
         (made.root / "shop_assets" / "captured.py").write_text(_CAPTURED)
@@ -106,6 +116,10 @@ class TorturedProject:
         return self.folder / "project"
 
     @property
+    def home(self) -> Path:
+        return self.folder / "home"
+
+    @property
     def landing(self) -> Path:
         return self.folder / "landing" / "shop" / "sales"
 
@@ -113,7 +127,7 @@ class TorturedProject:
     def environment(self) -> dict[str, str]:
         """What every process of it is given. Failures are tried again at once, and deaths are noticed soon."""
         return clean_environment() | {
-            "VARVE_HOME": str(self.folder / "home"), "VARVE_PROJECT": str(self.root),
+            "VARVE_HOME": str(self.home), "VARVE_PROJECT": str(self.root),
             "VARVE_LANDING_ROOT": str(self.folder / "landing"), "VARVE_SETTLE_SECONDS": "0",
             "VARVE_ATTEMPTS": "1000", "VARVE_BACKOFF_SECONDS": "0", "VARVE_LEASE_SECONDS": "12",
             "VARVE_BOOTSTRAP_SECONDS": "30", "VARVE_SPARK_DRIVER_MEMORY": "1g",
@@ -122,7 +136,7 @@ class TorturedProject:
 
     @property
     def settings(self) -> Settings:
-        return Settings(home=self.folder / "home", project=self.root)
+        return Settings(home=self.home, project=self.root)
 
     @property
     def server(self) -> PostgresServer:
@@ -132,11 +146,11 @@ class TorturedProject:
     def spark(self) -> SparkServer:
         return SparkServer(self.settings)
 
-    def run(self, *words: str, death: Mapping[str, Any] | None = None) -> Ended:
+    def run(self, *words: str, fate: Mapping[str, Any] | None = None) -> Ended:
         """`varve WORDS`, or `due`, in a process of its own, which may have to die."""
         import json
 
-        module = ["-m", "tests.torture.dying_command", json.dumps(death and dict(death)), *words]
+        module = ["-m", "tests.torture.dying_command", json.dumps(dict(fate or {})), *words]
         program = Program(module, str(ROOT), self.environment)
         with tempfile.TemporaryFile() as output:
             try:
@@ -153,16 +167,33 @@ class TorturedProject:
     def send(self, day: dt.date, version: int) -> None:
         """A partner's file, put into its place at once."""
         self.landing.mkdir(parents=True, exist_ok=True)
-        lines = "".join(f"{product},{cents},{number}\n" for product, cents, number in file_rows(day, version))
         beside = self.landing / f".{day}-{version}"
-        beside.write_text(f"product,cents,version\n{lines}")
+        beside.write_text(_file(day, version))
         beside.replace(self.landing / f"sales_{day}.csv")
+
+    def corrected(self, day: dt.date, version: int) -> tuple[Path, int]:
+        """A file of a day somewhere else, for `varve correct`; and its version."""
+        folder = self.folder / "corrected" / str(version)
+        folder.mkdir(parents=True, exist_ok=True)
+        file = folder / f"sales_{day}.csv"
+        file.write_text(_file(day, version))
+        return file, version
+
+    def lies(self, day: dt.date) -> int:
+        """The version of the file that lies in the landing folder."""
+        return int((self.landing / f"sales_{day}.csv").read_text().splitlines()[1].rsplit(",", 1)[1])
 
     def end(self) -> None:
         """End the services, and remove everything."""
         self.spark.stop()
         self.server.stop()
+        self.give_back()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+    def give_back(self) -> None:
+        """Unmount its small disk, with all that is on it."""
+        if self.small_disk:
+            subprocess.run(["umount", "--lazy", self.home], check=False, timeout=30)
 
     def _sql(
         self, name: str, body: str, *, store: str = "LAKE", let: str = "today", columns: str = "", clause: str = ""
@@ -176,3 +207,8 @@ class TorturedProject:
         beside = self.root / f".{name}"
         beside.write_text(text, encoding="utf-8")
         beside.replace(self.root / "shop_assets" / f"{name}.sql")
+
+
+def _file(day: dt.date, version: int) -> str:
+    lines = "".join(f"{product},{cents},{number}\n" for product, cents, number in file_rows(day, version))
+    return f"product,cents,version\n{lines}"

@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pyarrow.parquet as pq
 
+from tests.torture.facts import State, parts
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -40,6 +42,7 @@ class Readers:
 
     Attributes:
         may_fail: set while a server may be away; only then may a reader fail to get an answer.
+        one_state: while a correction runs, and both views were of the same files before it, a statement sees them so.
         one_code: while a promotion runs, and all days had one code before it, a statement sees one code.
         reads: answers that were checked, by kind.
         away: reads that got no answer while a server was away.
@@ -49,6 +52,7 @@ class Readers:
     url: str
     model: Model
     may_fail: threading.Event = field(default_factory=threading.Event)
+    one_state: threading.Event = field(default_factory=threading.Event)
     one_code: threading.Event = field(default_factory=threading.Event)
     stopped: threading.Event = field(default_factory=threading.Event)
     reads: collections.Counter[str] = field(default_factory=collections.Counter)
@@ -88,6 +92,12 @@ class Readers:
             codes = {row[3] for rows in view_rows(connection)["totals"].values() for row in rows}
         if len(codes) == 1:
             self.one_code.set()
+
+    def one_state_where_it_is_so(self) -> None:
+        """From now on, until it is cleared: a statement sees both views of the same files, where it does so now."""
+        with closing(psycopg.connect(self.url, autocommit=True)) as connection:
+            if not differing(view_rows(connection)):
+                self.one_state.set()
 
     def _run(self, kind: str, looks: Callable[[Readers], list[str]], reading: threading.Lock) -> None:
         while not self.stopped.wait(PAUSE_SECONDS):
@@ -142,14 +152,28 @@ def of_the_views(readers: Readers) -> list[str]:
     must = {dataset: readers.must_see(dataset) for dataset in ("totals", "trailing")}
     if not must["totals"]:
         return []
-    one_code = readers.one_code.is_set()
+    one_code, one_state = readers.one_code.is_set(), readers.one_state.is_set()
     with closing(psycopg.connect(readers.url, autocommit=True)) as connection:
         seen = view_rows(connection)
     problems = [problem for dataset in seen for problem in readers.checked(dataset, seen[dataset], must[dataset])]
     codes = {row[3] for rows in seen["totals"].values() for row in rows}
     if one_code and readers.one_code.is_set() and len(codes) > 1:
         problems.append(f"a promotion was seen by half: totals by the codes {sorted(map(str, codes))}")
+    if one_state and readers.one_state.is_set():
+        problems += [f"a correction was seen by half: {each}" for each in differing(seen)]
     return problems
+
+
+def differing(seen: dict[str, dict[dt.date, Shown]]) -> list[str]:
+    """Where a row of `trailing` is of another file or code of a day than the row of `totals` is."""
+    totals = {day: State(int(str(row[2])), int(str(row[3]))) for day, rows in seen["totals"].items() for row in rows}
+    return [
+        f"trailing {day} is of {each} {state}, and totals of {totals.get(each)}"
+        for day, rows in seen["trailing"].items()
+        for _, made_from in rows
+        for each, state in parts(str(made_from))
+        if totals.get(each) != state
+    ]
 
 
 def of_the_views_twice(readers: Readers) -> list[str]:

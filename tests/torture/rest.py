@@ -13,6 +13,7 @@ from psycopg import sql
 
 from tests.torture.operations import json_of
 from tests.torture.readers import COLUMNS, attempts, captured_rows, day_of, lake_folders, rows_in, view_rows
+from tests.torture.serving import served
 from varve.services.postgres_server import DAGSTER_DATABASE
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from tests.torture.operations import Operations
 
 REST_SECONDS = 240
+QUEUE_SECONDS = 90
 TABLES = ("accounts", "wallets")
 _IN_FLIGHT = (
     "select dataset || ' ' || partition || ' of run ' || left(run_id, 8) || ': ' || state from varve.batch "
@@ -49,7 +51,9 @@ def rest(operations: Operations, *, after_kills: bool, deep: bool) -> list[str]:
             problems += model.problems_at_rest(now)
             problems += [f"in flight for ever: {row[0]}" for row in connection.execute(_IN_FLIGHT).fetchall()]
         # A run that died is declared dead by the second look at its lease, and each `due` is one.
-        problems += unfinished_runs(operations)
+        problems += (unfinished := unfinished_runs(operations))
+        if any(each.endswith("QUEUED") for each in unfinished):
+            await_queue(operations)
         if not problems:
             model.at_rest(now)
             break
@@ -116,3 +120,11 @@ def unfinished_runs(operations: Operations) -> list[str]:
     """Dagster's runs that nobody will ever end."""
     with closing(psycopg.connect(operations.project.server.url(DAGSTER_DATABASE))) as connection:
         return [f"Dagster calls a run unfinished, {row[0]}" for row in connection.execute(_UNFINISHED).fetchall()]
+
+
+def await_queue(operations: Operations) -> None:
+    """Let a daemon start what another one has left in the queue."""
+    with served(operations.project, ending="SIGTERM"):
+        for _ in attempts(QUEUE_SECONDS):
+            if not any(each.endswith(("QUEUED", "STARTING", "STARTED")) for each in unfinished_runs(operations)):
+                return

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 from itertools import islice
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.torture import facts
 from tests.torture.facts import DAYS, State
-from tests.torture.history import DEATHS, DEATHS_OF_A_CAPTURE, MORTAL, WEIGHTS, Turn, turns
+from tests.torture.history import CLOCKS, DEATHS, DEATHS_OF_A_CAPTURE, MORTAL, WEIGHTS, Turn, turns
 from tests.torture.model import Model, Shown
 from tests.torture.operations import Operations
+from tests.torture.readers import differing
+
+if TYPE_CHECKING:
+    import datetime as dt
 
 
 def test_a_seed_is_one_history_also_by_way_of_its_log() -> None:
@@ -23,21 +28,23 @@ def test_a_seed_is_one_history_also_by_way_of_its_log() -> None:
     assert list(islice(turns(8), 300)) != first
 
 
-def test_every_operation_and_every_death_comes_in_some_history() -> None:
+def test_every_operation_and_every_fate_comes_in_some_history() -> None:
     operations = [operation for turn in islice(turns(1), 3_000) for operation in turn.operations]
     assert {operation.name for operation in operations} == set(WEIGHTS)
     assert all(hasattr(Operations, name) for name in WEIGHTS)
-    places = {operation.death["at"] for operation in operations if operation.death and "at" in operation.death}
-    assert places == {*DEATHS, *DEATHS_OF_A_CAPTURE}
+    assert {operation.fate.get("at") for operation in operations} == {*DEATHS, *DEATHS_OF_A_CAPTURE, None}
+    assert {operation.fate.get("clock") for operation in operations} == {*CLOCKS, None}
+    signals = {each.fate.get("signal") for each in operations if "milliseconds" in each.fate}
+    assert signals == {"SIGKILL", "SIGTERM", "SIGINT"}
 
 
 def test_in_a_deadly_history_everything_that_can_be_killed_is() -> None:
     history = list(islice(turns(7, deadly=True), 300))
     assert history == list(islice(turns(7, deadly=True), 300))
     operations = [operation for turn in history for operation in turn.operations]
-    assert all((operation.name in MORTAL) == bool(operation.death) for operation in operations)
-    assert {operation.name for operation in operations if operation.death} == MORTAL - {"edit"}
-    assert sum(bool(operation.death) for operation in operations) > 600
+    assert all((operation.name in MORTAL) == operation.dies for operation in operations)
+    assert {operation.name for operation in operations if operation.dies} == MORTAL - {"edit"}
+    assert sum(operation.dies for operation in operations) > 600
 
 
 @pytest.mark.parametrize("place", sorted({*DEATHS, *DEATHS_OF_A_CAPTURE}))
@@ -55,7 +62,7 @@ def settled() -> tuple[Model, dict[str, dict[object, Shown]]]:
     """A model after each file was sent twice, and what is current then."""
     model = Model()
     for day in DAYS * 2:
-        model.next_version(day)
+        model.landed[day] = model.numbered(day)
     states = {day: State(2, 1) for day in DAYS}
     current = {
         "sales": {day: facts.file_rows(day, 2) for day in DAYS},
@@ -105,3 +112,11 @@ def test_rows_of_two_versions_a_lost_row_a_doubled_one_and_what_was_never_sent_a
     total = facts.totals(day, State(2, 1))
     assert model.problem_of("totals", day, [(total[0], total[1] + 1, *total[2:])]) is not None
     assert model.problem_of("totals", day, [total, total]) is not None
+
+
+def test_views_of_two_files_are_noticed_while_a_correction_runs() -> None:
+    _, current = settled()
+    seen: dict[str, dict[dt.date, Shown]] = {name: dict(current[name]) for name in ("totals", "trailing")}  # type: ignore[misc]
+    assert differing(seen) == []
+    seen["totals"][DAYS[3]] = [facts.totals(DAYS[3], State(1, 1))]
+    assert [each.split()[1] for each in differing(seen)] == [str(day) for day in DAYS[3:]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import socket
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from varve.catalog.catalog import Catalog
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rich.console import Console
+
+_BACKLOG = 128
 
 
 def serve(console: Console, port: int, host: str, names: Sequence[str]) -> None:
@@ -48,17 +51,21 @@ def serve(console: Console, port: int, host: str, names: Sequence[str]) -> None:
     own_names = [socket.gethostname(), socket.getfqdn()] if address.is_unspecified else []
     asked = own_names[0] if own_names else host
     shown = f"[{asked}]" if ":" in asked else asked
-    console.print(
-        f"The console is at http://{shown}:{port}/?token={token}", markup=False, highlight=False, soft_wrap=True
-    )
+    family = socket.AF_INET6 if address.version == 6 else socket.AF_INET
+    # It listens before it says where: who asks before everything is judged waits for that.
+    with socket.create_server((host, port), family=family, backlog=_BACKLOG) as listening:
+        _tell(console, f"http://{shown}:{port}/?token={token}")
+        pages = Pages(chosen_project())
+        # The first look judges every partition.
+        pages.judged.look()
+        app = application(chosen_project(), token, hosts=[*own_names, *names], pages=pages)
+        with suppress(KeyboardInterrupt):
+            uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False)).run(sockets=[listening])
+
+
+def _tell(console: Console, address: str) -> None:
+    console.print(f"The console is at {address}", markup=False, highlight=False, soft_wrap=True)
     console.print("Whoever has that link can read everything; it changes nothing. Ctrl-C ends it.", highlight=False)
-    pages = Pages(chosen_project())
-    # Judged while nobody waits yet: the first look judges every partition.
-    pages.judged.look()
-    uvicorn.run(
-        application(chosen_project(), token, hosts=[*own_names, *names], pages=pages), host=host, port=port,
-        log_level="warning", access_log=False,
-    )  # fmt: skip
 
 
 def _prepare(console: Console) -> None:

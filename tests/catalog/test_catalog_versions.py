@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+import uuid
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from importlib import metadata, resources
@@ -14,12 +15,14 @@ from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
+from psycopg import sql
+from psycopg.types.json import Jsonb
 
 from tests.catalog.test_history import current, publish
 from tests.support.sales import PARIS, ZURICH
 from varve.catalog.catalog import Catalog
 from varve.catalog.code.deployments import Decision, Deployments
-from varve.catalog.schema import FIRST_VERSION, VERSION, CatalogSchema
+from varve.catalog.schema import FIRST_VERSION, VERSION, CatalogSchema, state_of
 from varve.model.batch import BatchId
 from varve.model.errors import VarveError
 from varve.model.policy import OnCodeChange
@@ -46,6 +49,9 @@ UPGRADES = {
     """,
 }
 
+# The code of the version before goes on after the first step, and not after the second one.
+OLDEST = {NEXT: VERSION, AFTER_NEXT: AFTER_NEXT}
+
 
 @pytest.fixture
 def later(tmp_path: Path) -> CatalogSchema:
@@ -54,7 +60,8 @@ def later(tmp_path: Path) -> CatalogSchema:
         for file in folder.glob("*.sql"):
             shutil.copy(file, tmp_path)
     for version, script in UPGRADES.items():
-        (tmp_path / f"upgrade_{version}.sql").write_text(script, encoding="utf-8")
+        text = f"-- Version {version}, code from {OLDEST[version]} on: of a test.\n{script}"
+        (tmp_path / f"upgrade_{version}.sql").write_text(text, encoding="utf-8")
     return CatalogSchema(AFTER_NEXT, tmp_path)
 
 
@@ -112,7 +119,7 @@ def test_an_upgrade_that_is_killed_in_the_middle_changes_nothing_and_is_repeated
     assert columns(connection) == before
     # This Varve goes on with the catalog, and so does the later one.
     Catalog(connection).ensure_schema()
-    later.ensure(connection)
+    later.migrate(connection, force=True)
     assert version_of(connection) == [AFTER_NEXT]
     assert notes(connection) == {(PARIS.path, f"batch {batch_id.millis}")}
     assert current(Catalog(connection), sales) == {PARIS.path: batch_id}
@@ -122,15 +129,16 @@ def test_four_that_upgrade_at_once_run_each_step_once(
     connection: psycopg.Connection, fresh_database: str, later: CatalogSchema, sales: Dataset
 ) -> None:
     publish(Catalog(connection), sales, PARIS, ZURICH)
-    together = threading.Barrier(4)
+    together, ran = threading.Barrier(4), list[int]()
 
     def upgrade(_: int) -> None:
         with psycopg.connect(fresh_database, autocommit=True) as opened:
             together.wait(timeout=30)
-            later.ensure(opened)
+            ran.extend(upgrade.version for upgrade in later.migrate(opened, force=True))
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(upgrade, range(4)))
+    assert sorted(ran) == [NEXT, AFTER_NEXT]
     assert version_of(connection) == [AFTER_NEXT]
     assert connection.execute("select count(*) from varve.noted").fetchall() == [(2,)]
     assert publish(Catalog(connection), sales, PARIS) == current(Catalog(connection), sales)[PARIS.path]
@@ -139,7 +147,7 @@ def test_four_that_upgrade_at_once_run_each_step_once(
 def test_a_new_catalog_and_an_upgraded_one_are_the_same(
     connection: psycopg.Connection, fresh_database: str, later: CatalogSchema
 ) -> None:
-    later.ensure(connection)
+    later.migrate(connection, force=True)
     upgraded = columns(connection)
     connection.execute("drop schema varve cascade")
     with psycopg.connect(fresh_database, autocommit=True) as opened:
@@ -160,14 +168,22 @@ EARLIER = """
 
 @pytest.mark.parametrize("version", [8, FIRST_VERSION])
 def test_a_catalog_of_an_earlier_version_is_upgraded_and_its_batches_stay(
-    connection: psycopg.Connection, sales: Dataset, version: int
+    connection: psycopg.Connection, fresh_database: str, sales: Dataset, version: int
 ) -> None:
     new = columns(connection)
     connection.execute("drop schema varve cascade")
     CatalogSchema(FIRST_VERSION).ensure(connection)
     connection.execute(EARLIER)
     connection.execute("update varve.schema_version set version = %s", (version,))
-    Catalog(connection).ensure_schema()
+    with pytest.raises(VarveError, match=f"has schema version {version}, and Varve .+ needs version .+ varve migrate"):
+        Catalog(connection).ensure_schema()
+    with pytest.raises(VarveError, match=r"does not say whether it is going on.+ varve migrate --force"):
+        CatalogSchema().migrate(connection)
+    # Where Varve runs the server itself, or its owner wants it so, nobody is asked.
+    name = sql.Identifier(connection.info.dbname)
+    connection.execute(sql.SQL("alter database {} set varve.upgrades = 'automatic'").format(name))
+    with psycopg.connect(fresh_database, autocommit=True) as opened:
+        Catalog(opened).ensure_schema()
     assert version_of(connection) == [VERSION]
     assert columns(connection) == new
     sales = replace(sales, name="shop.sales")
@@ -190,7 +206,7 @@ def test_a_catalog_of_an_earlier_version_is_upgraded_and_its_batches_stay(
 def test_a_catalog_of_a_version_that_does_not_fit_is_refused_in_one_line(
     connection: psycopg.Connection, version: int, reason: str, remedy: str
 ) -> None:
-    connection.execute("update varve.schema_version set version = %s", (version,))
+    connection.execute("update varve.schema_version set version = %s, oldest = %s", (version, version))
     with pytest.raises(VarveError, match=reason) as refused:
         Catalog(connection).ensure_schema()
     message = str(refused.value)
@@ -200,3 +216,94 @@ def test_a_catalog_of_a_version_that_does_not_fit_is_refused_in_one_line(
     assert remedy in message
     assert "\n" not in message
     assert version_of(connection) == [version]
+
+
+def test_code_of_the_version_before_goes_on_while_the_catalog_is_upgraded_and_afterwards(
+    connection: psycopg.Connection, fresh_database: str, later: CatalogSchema, sales: Dataset
+) -> None:
+    next_schema = CatalogSchema(NEXT, later.folder)
+    ended, published = threading.Event(), list[tuple[int, BatchId]]()
+
+    def old_code() -> None:
+        while not ended.is_set():
+            # As a sensor's tick and a run do: a session of their own.
+            with psycopg.connect(fresh_database, autocommit=True) as opened:
+                Catalog(opened).ensure_schema()
+                ((version,),) = opened.execute("select version from varve.schema_version").fetchall()
+                published.append((version, publish(Catalog(opened), sales, PARIS)))
+
+    with ThreadPoolExecutor(1) as pool:
+        going_on = pool.submit(old_code)
+        wait_until(connection, lambda: len(published) >= 5)
+        assert [upgrade.version for upgrade in next_schema.migrate(connection)] == [NEXT]
+        # A step that the old code would not survive waits until it has gone.
+        with pytest.raises(
+            VarveError, match=rf"version {AFTER_NEXT} is for code from {AFTER_NEXT} on.+{VERSION} \(\d+ s"
+        ):
+            later.migrate(connection)
+        assert version_of(connection) == [NEXT]
+        count = len(published)
+        wait_until(connection, lambda: len(published) >= count + 5)
+        ended.set()
+        going_on.result()
+    assert {version for version, _ in published} == {VERSION, NEXT}
+    assert current(Catalog(connection), sales) == {PARIS.path: published[-1][1]}
+    next_schema.ensure(connection)
+    assert set(state_of(connection).used) == {VERSION, NEXT}  # type: ignore[union-attr]
+
+    connection.execute("update varve.schema_version set used = used || %s", (Jsonb({str(VERSION): 0, str(NEXT): 0}),))
+    assert [upgrade.version for upgrade in later.migrate(connection)] == [AFTER_NEXT]
+    with pytest.raises(VarveError, match="which a newer Varve has made"):
+        Catalog(connection).ensure_schema()
+    later.ensure(connection)
+    later.refuse_unfit(connection)
+
+
+def test_an_upgrade_that_waits_for_a_lock_lets_others_pass(
+    connection: psycopg.Connection, fresh_database: str, later: CatalogSchema, sales: Dataset
+) -> None:
+    with (
+        psycopg.connect(fresh_database) as reader,
+        psycopg.connect(fresh_database, autocommit=True) as other,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        # A dump of the catalog, for example.
+        reader.execute("select count(*) from varve.batch")
+        upgrading = pool.submit(CatalogSchema(NEXT, later.folder).migrate, other)
+        took = []
+        end = time.monotonic() + 6
+        while time.monotonic() < end:
+            began = time.monotonic()
+            publish(Catalog(connection), sales, PARIS)
+            took.append(time.monotonic() - began)
+        assert not upgrading.done()
+        # They waited for the upgrade while it waited, and for no longer.
+        assert max(took) < 2 * 3
+        assert len(took) > 5
+        reader.rollback()
+        assert [upgrade.version for upgrade in upgrading.result(timeout=60)] == [NEXT]
+
+
+def test_a_role_that_may_only_read_uses_the_catalog_without_a_note(
+    connection: psycopg.Connection, fresh_database: str
+) -> None:
+    role = f"reader_{uuid.uuid4().hex[:8]}"
+    name = sql.Identifier(role)
+    connection.execute(sql.SQL("create role {0}; grant usage on schema varve to {0}").format(name))
+    connection.execute(sql.SQL("grant select on all tables in schema varve to {0}").format(name))
+    connection.execute("update varve.schema_version set used = '{}'")
+    try:
+        with psycopg.connect(fresh_database, autocommit=True) as opened:
+            opened.execute(sql.SQL("set role {}").format(name))
+            Catalog(opened).ensure_schema()
+        assert connection.execute("select used from varve.schema_version").fetchall() == [({},)]
+    finally:
+        connection.execute(sql.SQL("drop owned by {0}; drop role {0}").format(name))
+
+
+@pytest.mark.parametrize("version", range(FIRST_VERSION + 1, VERSION + 1))
+def test_every_upgrade_says_what_it_is_for_and_for_whom(version: int) -> None:
+    (upgrade,) = CatalogSchema(version).upgrades(version - 1)
+    assert upgrade.what
+    # From version 15 on, code of the version before goes on.
+    assert upgrade.oldest == version if version <= 15 else upgrade.oldest < version

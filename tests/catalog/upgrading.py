@@ -15,7 +15,7 @@ from varve.catalog.schema import CatalogSchema
 
 def main(url: str, folder: str, version: str) -> None:
     with psycopg.connect(url, autocommit=True, application_name="varve upgrading") as connection:
-        CatalogSchema(int(version), Path(folder)).ensure(connection)
+        CatalogSchema(int(version), Path(folder)).migrate(connection, force=True)
 
 
 main(*sys.argv[1:])

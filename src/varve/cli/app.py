@@ -114,6 +114,29 @@ def down() -> None:
 
 
 @app.command()
+def migrate(
+    *,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say which steps are missing.")] = False,
+    force: Annotated[
+        bool,
+        typer.Option("--force", help="Also where code too old for a step was here in the last 10 minutes."),
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Bring the catalog to the version that this Varve needs; code of the version before goes on meanwhile.
+
+    On a server of your own nothing else does it. Where Varve runs the server itself, any command does.
+    """
+    from varve.cli import migrate as migrate_command
+
+    migration = migrate_command.migrate(None if as_json else console, dry_run=dry_run, force=force)
+    if as_json:
+        console.print_json(json.dumps(migration.as_values()))
+    else:
+        migrate_command.show(console, migration)
+
+
+@app.command()
 def status(*, as_json: Json = False) -> None:
     """Show the services, how to reach them with other tools, and what each dataset holds. Starts nothing."""
     from varve.cli import services

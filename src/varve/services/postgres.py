@@ -61,6 +61,9 @@ def connect(
     try:
         connection = open_session(url, application=application, connecting=connecting)
         _refuse_pooler(connection)
+        if settings.embedded_postgres:
+            # Nobody else's code uses it: whatever is newer upgrades the catalog (catalog/schema.py).
+            connection.execute("select set_config('varve.upgrades', 'automatic', false)")
     except psycopg.Error as error:
         where = "VARVE_POSTGRES_URL" if settings.postgres_url else "the embedded server"
         raise ServiceUnavailable(f"PostgreSQL ({where}) cannot be reached: {redacted(str(error).strip())}") from error

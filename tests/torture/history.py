@@ -43,7 +43,7 @@ TURNS_TO_REST = 8
 WEIGHTS = {
     "send": 5, "due": 8, "edit": 1, "roll_back": 2, "sweep": 2, "compact": 1, "write": 4, "alter": 1, "capture": 4,
     "promote": 1, "correct": 1.5, "verify": 1, "pin": 1, "serve": 0.7, "kill_spark": 0.5, "kill_postgres": 0.7,
-    "crowd": 0.4, "fill_disk": 0.4, "exhaust_spark": 0.4,
+    "crowd": 0.4, "fill_disk": 0.4, "exhaust_spark": 0.4, "upgrade": 0.4,
 }  # fmt: skip
 # Those whose processes may be killed.
 MORTAL = {"due", "capture", "promote", "correct", "roll_back", "sweep", "compact", "edit", "verify"}
@@ -52,7 +52,7 @@ HURT = {"kill_spark", "kill_postgres", "crowd", "fill_disk", "exhaust_spark"}
 # By how many seconds the clock of a process may be off.
 CLOCKS = (-86_400, -3_600, -5, 5, 3_600, 86_400)
 # Never two of these in one turn: a person edits files, or tries a change, and does not do both at once.
-ALONE = {"edit", "promote", "serve"}
+ALONE = {"edit", "promote", "serve", "upgrade"}
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ def _turn(number: int, draw: random.Random) -> Turn:
 
 def _deadly(turn: Turn, draw: random.Random) -> Turn:
     """The turn with runs and captures that have something to do, and a death for whatever can die."""
-    kept = [each for each in turn.operations if each.name not in HURT | {"edit", "alter", "serve"}]
+    kept = [each for each in turn.operations if each.name not in HURT | {"edit", "alter", "serve", "upgrade"}]
     work = [_operation(name, draw) for name in ("send", "write", "due", "capture")]
     return Turn(turn.number, tuple(_killed(each, draw) for each in (*work, *kept[:1])))
 
@@ -160,6 +160,8 @@ def _operation(name: str, draw: random.Random) -> Operation:
             values = {"code": draw.randint(1, 9)}
         case "roll_back" | "pin":
             values = {"dataset": draw.choice(DATASETS), "day": draw.randrange(6), "which": draw.random()}
+        case "upgrade":
+            values = {"which": draw.random()}
         case "sweep":
             values = {"keep_last": draw.choice((0, 0, 1, 2))}
         case "write" | "alter":

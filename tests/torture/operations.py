@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 from psycopg import sql
 
-from tests.torture import accidents, serving
+from tests.torture import accidents, serving, upgrading
 from tests.torture.facts import DAYS
 from tests.torture.project import Ended
 from tests.torture.readers import COLUMNS, rows_in
 from varve.cdc.captures import source_url
+from varve.model.errors import VarveError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -129,6 +130,15 @@ class Operations:
             self.readers.one_code.clear()
         self.project.run("env", "drop", name)
         return ended
+
+    def upgrade(self, draw: Mapping[str, Any]) -> Ended:
+        """A newer Varve upgrades the catalog, and nobody of this one ends for it."""
+        try:
+            version = upgrading.upgrade(self.project.folder / "newer", self.readers.url, draw["which"])
+        except VarveError as error:
+            return Ended(1, str(error))
+        self.note(f"the catalog has version {version}")
+        return NOTHING
 
     def roll_back(self, draw: Mapping[str, Any], fate: Mapping[str, Any] | None = None) -> Ended:
         dataset, day = draw["dataset"], DAYS[draw["day"]]

@@ -6,23 +6,17 @@ is run until they ask for nothing.
 
 from __future__ import annotations
 
-import datetime as dt
 import json
 import os
 import signal
 import sys
 import threading
 
-import time_machine
-
 
 def main() -> None:
     fate, words = json.loads(sys.argv[1]), sys.argv[2:]
     # Whoever started this in the background has left Ctrl-C ignored.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    if "clock" in fate:
-        moved = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=fate["clock"])
-        time_machine.travel(moved, tick=True).start()
     if "milliseconds" in fate:
         number = signal.Signals[fate.get("signal", "SIGKILL")]
         timer = threading.Timer(fate["milliseconds"] / 1_000, os.kill, (os.getpid(), number))

@@ -2,7 +2,8 @@
 
 It ends with 1 at the first thing that is wrong, and keeps its folder, where `steps.jsonl` has all turns: a bad history
 is played again by `--steps FILE --until TURN`, and one seed plays the same history again. `--kills 500` kills runs,
-captures, rollbacks, sweeps and promotions at random milliseconds until so many have died.
+captures, rollbacks, sweeps and promotions at random milliseconds until so many have died. Clocks are wrong where there
+is a C compiler, and the disk is full where a file system can be mounted.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +30,7 @@ ROOT = Path(__file__).resolve().parents[2]
 COMMAND_SECONDS = 400
 # Of the disk on which its home lies; an hour needs less than one.
 DISK = "3g"
+_CLOCK = Path(__file__).with_name("wrong_clock.c")
 _HEAD = """CREATE DATASET shop.{name} {columns}
   COMMENT 'For a torture.'
   STORED IN {store}
@@ -96,6 +98,9 @@ class TorturedProject:
         (folder / "home").mkdir()
         mount = ["mount", "-t", "tmpfs", "-o", f"size={DISK}", "tmpfs", str(folder / "home")]
         made = cls(folder, subprocess.run(mount, capture_output=True, check=False, timeout=30).returncode == 0)
+        if compiler := shutil.which("cc"):
+            command = [compiler, "-shared", "-fPIC", "-O2", "-o", str(made.wrong_clock), str(_CLOCK), "-ldl"]
+            subprocess.run(command, check=True, timeout=60)
         (made.root / "shop_assets").mkdir(parents=True)
         (made.root / "shop_assets" / "__init__.py").write_text("")
         (made.root / "varve.toml").write_text('assets = "shop_assets"\ndefinitions = "shop_definitions"\n')
@@ -114,6 +119,11 @@ class TorturedProject:
     @property
     def root(self) -> Path:
         return self.folder / "project"
+
+    @property
+    def wrong_clock(self) -> Path:
+        """What a process preloads whose clock is wrong; it is there where a compiler was."""
+        return self.folder / "wrong_clock.so"
 
     @property
     def home(self) -> Path:
@@ -152,9 +162,17 @@ class TorturedProject:
 
         module = ["-m", "tests.torture.dying_command", json.dumps(dict(fate or {})), *words]
         program = Program(module, str(ROOT), self.environment)
+        clock = (fate or {}).get("clock")
         with tempfile.TemporaryFile() as output:
             try:
-                code = program.run(output, seconds=COMMAND_SECONDS)
+                if clock and self.wrong_clock.exists():
+                    wrong = {"LD_PRELOAD": str(self.wrong_clock), "TORTURE_CLOCK_OFFSET": str(clock)}
+                    code = subprocess.run(
+                        [sys.executable, *module], cwd=ROOT, env=self.environment | wrong, stdin=subprocess.DEVNULL,
+                        stdout=output, stderr=subprocess.STDOUT, check=False, timeout=COMMAND_SECONDS,
+                    ).returncode  # fmt: skip
+                else:
+                    code = program.run(output, seconds=COMMAND_SECONDS)
             except subprocess.TimeoutExpired:
                 code = -1_000
             output.seek(0)

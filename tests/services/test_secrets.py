@@ -46,7 +46,7 @@ MALFORMED = {
         f"postgresql://varve:{SECRET}@db:port/varve",
         f"postgresql://varve:{SECRET}@db:99999/varve",
         f"postgresql://varve:a@{SECRET}@db/varve",
-        f"postgresql://varve:{SECRET}@one:1,two:2/varve",
+        f"postgresql://varve:{SECRET}@one:1,two:x/varve",
         f"postgresql://varve:{SECRET}@db/varve?no_such_parameter={SECRET}",
         f"mysql://varve:{SECRET}@db/varve",
         f"host=db password={SECRET}",

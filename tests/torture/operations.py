@@ -72,10 +72,14 @@ class Operations:
                 self.project.send(day, version)
                 self.model.landed[day] = version
 
-    def serve(self, draw: Mapping[str, Any]) -> None:
+    def serve(self, draw: Mapping[str, Any]) -> Ended:
         """A daemon, or two, with what arrives meanwhile; some of its runs are cancelled, and then it ends or dies."""
-        cancelled = serving.serve(draw, self.project, lambda: self.send(draw))
+        try:
+            cancelled = serving.serve(draw, self.project, lambda: self.send(draw))
+        except TimeoutError as error:
+            return Ended(99, str(error))
         self.note(f"{cancelled} runs were cancelled")
+        return NOTHING
 
     def correct(self, draw: Mapping[str, Any], fate: Mapping[str, Any] | None = None) -> Ended:
         """`varve correct` with corrected files of some days: readers see all that follows at once, or nothing."""

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from varve.project import Project
+
     from varve.services.settings import Settings
 
 
@@ -190,10 +192,10 @@ def serve_ui(
         environment = {**os.environ, "DAGSTER_HOME": str(home), "VARVE_ENVIRONMENT": environment_name}
     else:
         environment = {**os.environ, "DAGSTER_HOME": str(dagster_home(settings))}
-    workspace = str(settings.project / "workspace.yaml")
+    workspace = _workspace(chosen_project())
     log_format = ["--log-format", "json"] if settings.log_format is LogFormat.JSON else []
-    web = [str(programs / "dagster-webserver"), "-h", "127.0.0.1", "-p", str(chosen_port), "-w", workspace, *log_format]
-    daemon = [str(programs / "dagster-daemon"), "run", "-w", workspace, *log_format]
+    web = [str(programs / "dagster-webserver"), "-h", "127.0.0.1", "-p", str(chosen_port), *workspace, *log_format]
+    daemon = [str(programs / "dagster-daemon"), "run", *workspace, *log_format]
     # The children must not outlive this process. So SIGTERM of a supervisor ends it as Ctrl-C does, and so does SIGINT
     # even where a shell has started this process in the background with SIGINT ignored.
     for ending_signal in (signal.SIGINT, signal.SIGTERM):
@@ -225,6 +227,14 @@ def serve_ui(
         console.print("Stopping the UI; PostgreSQL and Spark stay up (varve down stops them).")
     finally:
         _end(children)
+
+
+def _workspace(project: Project) -> list[str]:
+    """The words that tell Dagster what to load: the project's workspace.yaml, or its definitions where it has none."""
+    folder = project.settings.project
+    if (file := folder / "workspace.yaml").is_file():
+        return ["-w", str(file)]
+    return ["-m", project.definitions, "-d", str(folder)]
 
 
 def _end(children: Sequence[subprocess.Popen[bytes]]) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
@@ -20,8 +21,12 @@ if TYPE_CHECKING:
     from sqlalchemy.engine import URL
 
 _WRITE_POSTGRES = (
-    "Write postgresql://user:password@host:5432/database; in a password write @ as %40, / as %2F, : as %3A, % as %25."
+    "Write postgresql://user:password@host:5432/database, with several servers host1:5432,host2:5432; in a password "
+    "write @ as %40, / as %2F, : as %3A, % as %25."
 )
+# Several servers, as libpq takes them: the one to which writers may go is used.
+_SEVERAL = re.compile(r"(?P<before>[^/]+://(?:[^/@?]*@)?)(?P<hosts>[^/?@]*,[^/?@]*)(?P<after>[/?].*|$)")
+_HOST = re.compile(r"(?P<host>\[[^\]]*\]|[^:]*)(?::(?P<port>\d+))?")
 _WRITE_REMOTE = "Write sc://host:15002, or sc://host:15002/;use_ssl=true;token=..."
 _REMOTE = re.compile(
     r"sc://(?P<host>\[[^\]/;@\s]+\]|[^:/;@\s\[\]]+)(?::(?P<port>\d+))?/?(?P<parameters>(?:;[^=;\s]+=[^;\s]*)*);?"
@@ -53,7 +58,7 @@ def problem_of_postgres(url: str) -> str | None:
 
     problem = None
     try:
-        parsed = make_url(url)
+        parsed = make_url(_as_one(url))
         if parsed.get_backend_name() not in {"postgresql", "postgres"}:
             problem = "it begins with another scheme"
         elif "@" in (parsed.host or ""):
@@ -106,4 +111,24 @@ def _parsed(url: str) -> URL:
         raise VarveError(f"The URL {problem}")
     from sqlalchemy.engine import make_url
 
-    return make_url(url)
+    return make_url(_as_one(url))
+
+
+def _as_one(url: str) -> str:
+    """A URL of several hosts, which SQLAlchemy cannot read, with the hosts among its parameters; any other as it is.
+
+    Unless it says which of them is wanted, it is the one that takes writes: the others are its standbys.
+    Raises ValueError for a port that is no number.
+    """
+    match = _SEVERAL.fullmatch(url)
+    if match is None:
+        return url
+    hosts = [_HOST.fullmatch(each) for each in match["hosts"].split(",")]
+    if not all(each is not None and each["host"] for each in hosts):
+        raise ValueError
+    after = match["after"] or "/"
+    given = f"host={quote(','.join(each['host'].strip('[]') for each in hosts if each))}"
+    given += f"&port={quote(','.join(each['port'] or '5432' for each in hosts if each))}"
+    if "target_session_attrs=" not in after:
+        given += "&target_session_attrs=read-write"
+    return f"{match['before']}{after}{'&' if '?' in after else '?'}{given}"

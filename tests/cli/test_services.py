@@ -21,6 +21,8 @@ import pytest
 
 from tests.support.environment import clean_environment
 from tests.support.prepared import run_prepared
+from varve.cli.services import _workspace
+from varve.project import Project
 from varve.services.ports import free_port
 
 if TYPE_CHECKING:
@@ -190,3 +192,12 @@ def _serves(port: int) -> bool:
             return bool(answer.status == 200)
     except OSError:
         return False
+
+
+def test_a_project_without_a_workspace_is_served_by_its_definitions(tmp_path: Path) -> None:
+    (tmp_path / "varve.toml").write_text('assets = "shop"\ndefinitions = "shop.definitions"\n')
+    (tmp_path / "shop").mkdir()
+    project = Project.find(tmp_path)
+    assert _workspace(project) == ["-m", "shop.definitions", "-d", str(tmp_path)]
+    (tmp_path / "workspace.yaml").write_text("load_from: []\n")
+    assert _workspace(project) == ["-w", str(tmp_path / "workspace.yaml")]

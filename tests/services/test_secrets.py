@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 
 from tests.support.prepared import run_prepared
 from tests.support.project import ROOT
@@ -95,6 +96,17 @@ def test_the_url_of_somebody_elses_database_is_not_repeated_either(text: str) ->
     with pytest.raises(VarveError) as refused:
         libpq_url(text)
     assert SECRET not in str(refused.value)
+
+
+def test_of_several_servers_the_one_that_takes_writes_is_wanted() -> None:
+    url = libpq_url("postgresql://u:a%40b@one,[::1]:5433/x?sslmode=require")
+    assert conninfo_to_dict(url) == {
+        "user": "u", "password": "a@b", "host": "one,::1", "port": "5432,5433", "dbname": "x", "sslmode": "require",
+        "target_session_attrs": "read-write",
+    }  # fmt: skip
+    assert libpq_url(url) == url
+    any_of_them = libpq_url("postgresql://one:1,two:2/x?target_session_attrs=any")
+    assert conninfo_to_dict(any_of_them)["target_session_attrs"] == "any"
 
 
 def test_well_formed_addresses_are_taken() -> None:

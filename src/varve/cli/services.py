@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from varve.project import Project
-
     from varve.services.settings import Settings
 
 

@@ -29,7 +29,8 @@ from varve.planning.environment_runs import Wanted, needed
 from varve.planning.judgement.judgement import State
 from varve.planning.reconcile import Limits, Planner
 from varve.services.postgres_server import PostgresServer
-from varve.stores.environments.promotion import LeftBehind, Promoter
+from varve.stores.environments.promoter import Promoter
+from varve.stores.environments.promotion import LeftBehind
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -26,7 +26,7 @@ from rich.console import Console
 
 from resources.partner import data_folder
 from tests.support.project import ROOT
-from varve.cli import services
+from varve.cli.servers import services
 from varve.model.errors import ServiceUnavailable, VarveError
 from varve.services.postgres_server import PostgresServer
 

@@ -19,7 +19,7 @@ from psycopg import sql
 
 from resources import partner
 from varve.cdc.captures import opened, source_url
-from varve.cli import cdc
+from varve.cli.captures import cdc
 from varve.cli.context import chosen_settings
 from varve.cli.printing import Table
 from varve.model.errors import VarveError, counted

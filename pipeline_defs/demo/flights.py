@@ -24,9 +24,9 @@ from rich.table import Column
 from pipeline_defs.definitions import defs, graph
 from resources import partner
 from varve.catalog.catalog import Catalog
-from varve.cli import services
 from varve.cli.context import chosen_settings
 from varve.cli.printing import Table
+from varve.cli.servers import services
 from varve.dagster.automation.sensors import DATASET_TAG
 from varve.dagster.driver import Driver, spelt
 from varve.dagster.instance import open_instance

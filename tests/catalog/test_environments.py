@@ -30,13 +30,15 @@ from varve.model.errors import AlreadyBuilding, BadInput, NotKept, StalePublish,
 from varve.planning.judgement.judgement import State
 from varve.planning.judgement.settled import OneByOne
 from varve.planning.reconcile import Limits, Planner, reconcile
-from varve.stores.environments.promotion import Closure, Judged, LeftBehind, NotClosed, Promoter, Promotion
+from varve.stores.environments.promoter import Promoter
+from varve.stores.environments.promotion import Closure, LeftBehind, NotClosed, Promotion
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from varve.model.build import Build
     from varve.model.partitions.key import PartitionKey
+    from varve.stores.environments.closure import Judged
 
 NAMES = ("shop.orders", "shop.revenue", "shop.report")
 
@@ -59,9 +61,9 @@ class LookingAtAll(Promoter):
     def _swapped(
         self, promotion: Promotion, behind: LeftBehind, point: Callable[[], None], by: str
     ) -> tuple[Closure, int]:
-        before, former = self._judged(promotion), self._former(promotion)
+        before, former = self._judged(promotion), self.check.former(promotion)
         number = self._point_all(promotion, behind, point, by)
-        return self._unclosed(promotion, before, self._judged(promotion), former), number
+        return self.check.unclosed(promotion, before, self._judged(promotion), former), number
 
     def _judged(self, promotion: Promotion) -> Judged:
         del promotion

@@ -24,7 +24,7 @@ from varve.catalog.catalog import Catalog
 from varve.catalog.leases import Leases
 from varve.catalog.planning.facts import living
 from varve.cdc.captures import opened
-from varve.cli.cdc import find
+from varve.cli.captures.cdc import find
 from varve.dagster.leases.heartbeat import Heartbeat
 from varve.model.errors import AlreadyBuilding, LeaseLost
 from varve.services.postgres import connect

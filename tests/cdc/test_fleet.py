@@ -18,7 +18,7 @@ from tests.support.project import PROJECT
 from varve.catalog.catalog import Catalog
 from varve.cdc.captured_table import NeedsResnapshot
 from varve.cdc.captures import opened, source_url
-from varve.cli import cdc as cdc_command
+from varve.cli.captures import cdc as cdc_command
 from varve.dagster.assets.captured import (
     capture_job,
     capture_sensor,

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.cli.test_environments import DAYS, Store, name_of, reader, shop, shop_at_rest  # noqa: F401
-from varve.model.errors import BadInput, VarveError
+from varve.model.errors import BadInput, PublishTimeout, VarveError
 from varve.sources.landing import corrections
+from varve.stores.environments.promoter import Promoter
+from varve.stores.warehouse import publish
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -86,6 +88,55 @@ def test_a_file_that_the_partner_has_sent_since_is_not_replaced(shop: Store, tmp
     shop.varve("promote", name)
     assert (shop.totals()[DAYS[0]], landed(shop).read_text()) == (9_100, CORRECTED)
     assert shop.run_due() == []
+
+
+def test_where_the_transaction_fails_after_all_the_file_that_lay_there_lies_there_again(
+    shop: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, file = shop.totals(), landed(shop).read_text()
+
+    def held(*_: object, **__: object) -> None:
+        assert landed(shop).read_text() == CORRECTED
+        raise PublishTimeout("a reader holds the view")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(publish, "replace_views", held)
+        with pytest.raises(VarveError, match=r"a reader holds the view. Readers have seen nothing"):
+            shop.varve("correct", "shop.sales", corrected(tmp_path))
+    assert (shop.totals(), landed(shop).read_text(), shop.run_due()) == (before, file, [])
+    # Where there was none, there is none.
+    landed(shop).unlink()
+    with monkeypatch.context() as patched:
+        patched.setattr(publish, "replace_views", held)
+        with pytest.raises(VarveError, match="a reader holds the view"):
+            shop.varve("correct", "shop.sales", corrected(tmp_path))
+    assert not landed(shop).exists()
+
+
+@pytest.mark.parametrize("moment", ["look", "_changes"])
+def test_what_production_takes_meanwhile_is_corrected_all_the_same(
+    shop: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    before = shop.totals()
+    # The partner has sent it, and no sensor has looked yet: what is corrected is that file.
+    landed(shop).write_text("product,cents\npen,100\nink,600\n")
+    original = getattr(Promoter, moment)
+
+    def late(promoter: Promoter, *given: object) -> object:
+        done = original(promoter, *given)
+        monkeypatch.setattr(Promoter, moment, original)
+        with monkeypatch.context() as patched:
+            patched.delenv("VARVE_ENVIRONMENT", raising=False)
+            assert f"sales {DAYS[0]}" in shop.run_due()
+        assert shop.totals()[DAYS[0]] == 700
+        return done
+
+    monkeypatch.setattr(Promoter, moment, late)
+    shop.varve("correct", "shop.sales", corrected(tmp_path))
+    assert landed(shop).read_text() == CORRECTED
+    assert shop.totals() == before | {DAYS[0]: 9_100}
+    assert shop.run_due() == []
+    assert shop.totals() == before | {DAYS[0]: 9_100}
 
 
 def test_what_is_interrupted_between_file_and_commit_is_taken_like_any_file(

@@ -21,7 +21,7 @@ import pytest
 
 from tests.support.environment import clean_environment
 from tests.support.prepared import run_prepared
-from varve.cli.services import _workspace
+from varve.cli.servers.services import _workspace
 from varve.project import Project
 from varve.services.ports import free_port
 

@@ -21,7 +21,7 @@ from varve.cli.batches import rollback
 from varve.cli.plan import backfill
 from varve.cli.plan import why as why_command
 from varve.cli.problems.rejected import rejected_row_values
-from varve.cli.services import show_status, status
+from varve.cli.servers.services import show_status, status
 from varve.dagster.assets.datasets import dataset_asset, graph_of, with_rejected
 from varve.dagster.assets.sql_assets import sql_assets
 from varve.dagster.automation.sensors import downstream_sensor

@@ -23,9 +23,9 @@ from tests.e2e.project import days, flights, hours_of, service, wait_until
 from tests.support.project import PROJECT
 from varve.catalog.planning.facts import CatalogFacts, living
 from varve.catalog.rejected import RejectedArrivals
-from varve.cli import services
 from varve.cli.batches import doctor
 from varve.cli.plan import heat, why
+from varve.cli.servers import services
 from varve.dagster.automation.arrival_checks import arrival_check
 from varve.dagster.automation.report import listed
 from varve.dagster.automation.report import look as look_at_all

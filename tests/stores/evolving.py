@@ -26,7 +26,8 @@ from varve.catalog.environments.overlay import EnvironmentCatalog
 from varve.model.dataset import Dataset, StoreKind
 from varve.planning.graph import Graph
 from varve.planning.reconcile import Limits
-from varve.stores.environments.promotion import LeftBehind, Promoter
+from varve.stores.environments.promoter import Promoter
+from varve.stores.environments.promotion import LeftBehind
 from varve.stores.environments.rewriting import Rewriter
 from varve.stores.environments.store import EnvironmentStore
 

@@ -24,9 +24,9 @@ from pipeline_defs.demo.live.reader import CheckedReader
 from pipeline_defs.demo.live.table import STAGES, Screen, medians
 from pipeline_defs.demo.live.watching import Watch
 from varve.catalog.catalog import Catalog
-from varve.cli import services
 from varve.cli.context import chosen_settings
 from varve.cli.printing import Table
+from varve.cli.servers import services
 from varve.model.errors import VarveError
 from varve.services.folders import writable
 from varve.services.postgres import connect, warehouse_url

@@ -10,7 +10,6 @@ Heavy libraries are imported by the command that needs them: `varve --help` cost
 from __future__ import annotations
 
 import errno
-import json
 import os
 import sys
 from enum import StrEnum
@@ -21,11 +20,13 @@ import typer
 from rich.console import Console
 
 from varve.cli.batches import keeping, warehouse
+from varve.cli.captures import commands as cdc_commands
 from varve.cli.environments import commands as environment_commands
 from varve.cli.observe import commands as observe_commands
 from varve.cli.plan import planning
 from varve.cli.printing import open_console
 from varve.cli.rows import commands as row_commands
+from varve.cli.servers import commands as service_commands
 from varve.cli.tests import commands as test_commands
 from varve.model.errors import VarveError
 
@@ -95,57 +96,6 @@ def init(
     from varve.cli import init as init_command
 
     init_command.init(console, name)
-
-
-@app.command()
-def up() -> None:
-    """Start the embedded PostgreSQL and Spark, where the settings name no servers of your own. Safe to repeat."""
-    from varve.cli import services
-
-    services.up(console)
-
-
-@app.command()
-def down() -> None:
-    """Stop the embedded services. Data and catalog stay; the next command that needs a service starts it again."""
-    from varve.cli import services
-
-    services.down(console)
-
-
-@app.command()
-def migrate(
-    *,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say which steps are missing.")] = False,
-    force: Annotated[
-        bool,
-        typer.Option("--force", help="Also where code too old for a step was here in the last 10 minutes."),
-    ] = False,
-    as_json: Json = False,
-) -> None:
-    """Bring the catalog to the version that this Varve needs; code of the version before goes on meanwhile.
-
-    On a server of your own nothing else does it. Where Varve runs the server itself, any command does.
-    """
-    from varve.cli import migrate as migrate_command
-
-    migration = migrate_command.migrate(None if as_json else console, dry_run=dry_run, force=force)
-    if as_json:
-        console.print_json(json.dumps(migration.as_values()))
-    else:
-        migrate_command.show(console, migration)
-
-
-@app.command()
-def status(*, as_json: Json = False) -> None:
-    """Show the services, how to reach them with other tools, and what each dataset holds. Starts nothing."""
-    from varve.cli import services
-
-    service_status = services.status()
-    if as_json:
-        console.print_json(json.dumps(service_status))
-    else:
-        services.show_status(console, service_status)
 
 
 @app.command()
@@ -261,6 +211,7 @@ def graph(
 
 keys = typer.Typer(help="Show, add and remove the keys of dynamic sets.", no_args_is_help=True)
 app.add_typer(keys, name="keys")
+app.add_typer(cdc_commands.app, name="cdc")
 
 
 @keys.command("list")
@@ -295,129 +246,6 @@ def follow_keys() -> None:
     keys_command.follow(console)
 
 
-cdc = typer.Typer(help="Tables of a live PostgreSQL, captured as they change.", no_args_is_help=True)
-app.add_typer(cdc, name="cdc")
-Captured = Annotated[str, typer.Argument(metavar="DATASET", help="db.table")]
-
-
-@cdc.command("status")
-def cdc_status(*, as_json: Json = False) -> None:
-    """Show how far each captured table is, what is quarantined, and what the source keeps for us.
-
-    The state is `running`, `starting` (a snapshot was begun: run it again) or `stopped` (the reason says what to do;
-    the dataset serves its last exact state). `kept at the source` grows until we have read it: where it nears the
-    limit that the source has for it, that is said too.
-    """
-    from varve.cli import cdc as cdc_command
-
-    cdc_command.status(console, as_json=as_json)
-
-
-@cdc.command("bootstrap")
-def cdc_bootstrap(dataset: Captured, *, as_json: Json = False) -> None:
-    """Take the first snapshot of a table while it is written; the stream of its changes goes on from exactly there.
-
-    The table is checked first: nothing is published that would break its application, and what cannot be captured
-    exactly is refused with the ALTER TABLE that it needs. One that died is run again.
-    """
-    from varve.cli import cdc as cdc_command
-
-    cdc_command.bootstrap(console, dataset, resnapshot=False, as_json=as_json)
-
-
-@cdc.command("capture")
-def cdc_capture(dataset: Captured, *, as_json: Json = False) -> None:
-    """Capture what was committed since the last time, and publish the partitions that differ.
-
-    Killed at any moment it has repeated nothing and lost nothing: run it again. Where it stops because the stream
-    cannot say what the table holds (a renamed column, a rewritten table, a lost slot), it says which, and `varve cdc
-    resnapshot` goes on from there.
-    """
-    from varve.cli import cdc as cdc_command
-
-    cdc_command.capture(console, dataset, as_json=as_json)
-
-
-@cdc.command("resnapshot")
-def cdc_resnapshot(dataset: Captured, *, as_json: Json = False) -> None:
-    """Take a new snapshot where the stream cannot say what the table holds; what is unchanged is not published.
-
-    Also after a change of the dataset's declaration: another column, type or partition_by.
-    """
-    from varve.cli import cdc as cdc_command
-
-    cdc_command.bootstrap(console, dataset, resnapshot=True, as_json=as_json)
-
-
-@cdc.command("verify")
-def cdc_verify(
-    dataset: Captured,
-    *,
-    rows: Annotated[int, typer.Option(min=0, help="Show so many of the rows that differ.")] = 20,
-    as_json: Json = False,
-) -> None:
-    """Compare a captured table with its source, row for row at one place of its log; exit code 1 where they differ.
-
-    A snapshot of the source is opened, and the dataset is brought up to exactly there: captured, applied and published,
-    as `varve cdc capture` does. Then PostgreSQL and Spark add up the hashes of the rows, each where its rows lie, and
-    only what differs is read: the row's key and the values of both sides. Applications go on writing, and captures go
-    on too; the source keeps what the snapshot shows until the end. The snapshot begins when the transactions that are
-    open now have ended (VARVE_BOOTSTRAP_SECONDS).
-
-    A difference is healed by `varve cdc resnapshot`, which publishes the partitions that differ and no others. For a
-    comparison of every night, give the table `verify="0 3 * * *"`: Dagster then makes it as the check `equal`.
-    """
-    from varve.cli import cdc as cdc_command
-
-    if not cdc_command.verify(console, dataset, rows_shown=rows, as_json=as_json):
-        raise typer.Exit(1)
-
-
-@cdc.command("quarantine")
-def cdc_quarantine(dataset: Captured, *, as_json: Json = False) -> None:
-    """Show the events that could not be decided, and why; each apply tries them again.
-
-    Their rows stay as they were. A later full row or delete of the same key releases them, and so does a new snapshot.
-    """
-    from varve.cli import cdc as cdc_command
-
-    cdc_command.quarantine(console, dataset, as_json=as_json)
-
-
-@app.command()
-def ui(
-    *,
-    port: Annotated[int | None, typer.Option(help="Port on 127.0.0.1; default: VARVE_UI_PORT, else 3000.")] = None,
-    environment: Annotated[
-        str,
-        typer.Option(
-            "--env", help="Of this environment: what is launched there is computed in it, and no sensor is on."
-        ),
-    ] = "",
-    console_port: Annotated[
-        int | None, typer.Option(min=1, max=65_535, help="Port of the console; default: the one after --port.")
-    ] = None,
-    with_console: Annotated[
-        bool, typer.Option("--console/--no-console", help="Whether `varve console` is served beside it.")
-    ] = True,
-) -> None:
-    """Serve the Dagster UI with its daemon, and the console, until Ctrl-C.
-
-    Backfills run while it is up, and sensors you switch on.
-    """
-    from varve.cli import services
-
-    services.serve_ui(console, port, environment, console_port=console_port, with_console=with_console)
-
-
-@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
-def psql(context: typer.Context) -> None:
-    """Open psql on the warehouse. Further words go to psql: `varve psql -c 'select * from shop.revenue'`."""
-    from varve.cli import services
-
-    services.psql(context.args)
-
-
 @app.command()
 def alerts(
     *,
@@ -444,6 +272,7 @@ def alerts(
     alerts_command.show(console, closed_too=everything, evaluate=evaluate, as_json=as_json)
 
 
+app.add_typer(service_commands.app)
 app.add_typer(keeping.app)
 app.add_typer(planning.app)
 app.add_typer(observe_commands.app)

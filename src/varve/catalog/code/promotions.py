@@ -1,6 +1,6 @@
 """Promotions of environments on record: what each deploys and moves, for `varve apply` and `varve revert`.
 
-Not here: making one (varve/stores/environments/promotion.py), and plans of code alone (plans.py).
+Not here: making one (varve/stores/environments/promoter.py), and plans of code alone (plans.py).
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Creating one writes one row and copies nothing, because batches are never change
 environment needs, as long as that lives.
 
 Not here: builds within one (overlay.py), what is due in one (facts.py), and promoting one
-(varve/stores/environments/promotion.py).
+(varve/stores/environments/promoter.py).
 """
 
 from __future__ import annotations

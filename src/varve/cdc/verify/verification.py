@@ -3,7 +3,7 @@
 Both sides are read once, where they lie, and at the same time: PostgreSQL and Spark each add up the hashes of the rows
 of each slice of the keys. Only slices whose sums differ are read by rows.
 
-Not here: the command (varve/cli/cdc.py) and the check in Dagster (varve/dagster/assets/captured.py).
+Not here: the command (varve/cli/captures/cdc.py) and the check in Dagster (varve/dagster/assets/captured.py).
 """
 
 from __future__ import annotations

@@ -26,7 +26,8 @@ from varve.planning.environment_runs import Wanted
 from varve.services.folders import environment_home
 from varve.services.postgres import connect
 from varve.services.spark import open_session
-from varve.stores.environments.promotion import LeftBehind, Promoter, Promotion
+from varve.stores.environments.promoter import Promoter
+from varve.stores.environments.promotion import LeftBehind, NotClosed, Promotion
 from varve.stores.open import open_store
 
 if TYPE_CHECKING:
@@ -221,18 +222,31 @@ def promote_opened(
     promoter, name = _promoter(opened, connection, only, reason), opened.name
     for _ in range(_ROUNDS if run_first else 0):
         promotion = promoter.look(name, behind)
-        if not promotion.closure.moved:
-            break
-        # The base moves and not the code: nothing that was deployed meanwhile is undone by that.
-        Environments(connection).rebase(name, code_too=False)
-        overlay: dict[str, set[str]] = {}
-        for row in Environments(connection).overlay(name):
-            overlay.setdefault(row.dataset, set()).add(row.partition)
-        # A new generation may lack partitions that production has had meanwhile.
-        for dataset in promotion.generations:
-            overlay.setdefault(dataset, set()).update(promotion.closure.moved.get(dataset, ()))
-        opened.run(Wanted(paths=overlay), before=announcing(console))
+        if promotion.closure.moved:
+            _run_what_moved(console, opened, connection, promotion)
+            continue
+        try:
+            return promoter.promote(name, behind, by=who())
+        except NotClosed as error:
+            # Production has moved between the look and the promotion.
+            if not error.promotion.closure.moved:
+                raise
     return promoter.promote(name, behind, by=who())
+
+
+def _run_what_moved(
+    console: Console | None, opened: OpenEnvironment, connection: psycopg.Connection, promotion: Promotion
+) -> None:
+    """Compute in the environment what production has moved since."""
+    # The base moves and not the code: nothing that was deployed meanwhile is undone by that.
+    Environments(connection).rebase(opened.name, code_too=False)
+    overlay: dict[str, set[str]] = {}
+    for row in Environments(connection).overlay(opened.name):
+        overlay.setdefault(row.dataset, set()).add(row.partition)
+    # A new generation may lack partitions that production has had meanwhile.
+    for dataset in promotion.generations:
+        overlay.setdefault(dataset, set()).update(promotion.closure.moved.get(dataset, ()))
+    opened.run(Wanted(paths=overlay), before=announcing(console))
 
 
 def plan_of(number: int) -> PromotionPlan | None:

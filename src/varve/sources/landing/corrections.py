@@ -2,19 +2,20 @@
 
 Each is kept with what production had in its place, so that no newer file of the partner is replaced. In the transaction
 of the promotion the arrival is recorded first, and the file is put in place last: a sensor that finds the file before
-the end waits for the transaction, and then finds nothing new. Where the transaction fails after all, the file is there,
-and production takes it like any other.
+the end waits for the transaction, and then finds nothing new. Where the transaction fails after all, what lay there
+before is put back; where the process is killed just then, the file is there, and production takes it like any other.
 
 Not here: reading such files in the environment (varve/dagster/environments.py), and the promotion
-(varve/stores/environments/promotion.py).
+(varve/stores/environments/promoter.py).
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 import uuid
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from varve.model.partitions.key import PartitionKey
     from varve.planning.graph import Graph
 
+logger = logging.getLogger(__name__)
 _READ = """
     select b.partition, b.inputs from varve.batch b
     join unnest(%s::text[], %s::bigint[]) as t (partition, batch_id) using (partition, batch_id) where b.dataset = %s
@@ -57,6 +59,15 @@ class _Noted:
     arrived: str
 
 
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    """A file that was put into the landing folder, by its hash; and a copy of what lay there, if anything did."""
+
+    uri: str
+    fingerprint: str
+    former: Path | None
+
+
 @dataclass(frozen=True)
 class CorrectedFiles:
     """The corrected files of one environment.
@@ -71,6 +82,7 @@ class CorrectedFiles:
     environment: str
     folder: Path
     landing: str
+    _sent: list[_Sent] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def keep(self, dataset: Dataset, partition: PartitionKey, file: Path) -> None:
         """Copy a file to where the environment reads the partition, and note what production has in its place."""
@@ -117,14 +129,35 @@ class CorrectedFiles:
                 continue
             if lies not in {"", noted.lay}:
                 raise self._other_file(dataset, partition)
+            file, note = self._places(dataset, name)
             try:
-                _put(self._places(dataset, name)[0], uri)
+                former = _copied(uri, note.with_suffix(".former")) if lies else None
+                _put(file, uri)
+                self._sent.append(_Sent(uri, noted.fingerprint, former))
             except OSError as error:
                 raise VarveError(
                     f"{dataset} {partition.path}: the corrected file cannot be put into the landing folder as {uri}: "
                     f"{error.strerror or error}. Nothing was promoted, and nothing is lost. Let the user whom Varve "
                     "runs as write there, then again."
                 ) from error
+
+    def take_back(self) -> None:
+        """Put back what lay in the landing folder before `send`, unless something else lies there by now."""
+        while self._sent:
+            sent = self._sent.pop()
+            try:
+                if _hash_of(sent.uri) != sent.fingerprint:
+                    continue
+                if sent.former is not None:
+                    _put(sent.former, sent.uri)
+                else:
+                    files, path = open_files(sent.uri)
+                    files.rm_file(path)
+            except OSError as error:
+                logger.warning(
+                    "%s: nothing was promoted, and the corrected file stays in the landing folder, where production "
+                    "takes it: %s", sent.uri, error,
+                )  # fmt: skip
 
     def _to_send(
         self, batches: Mapping[str, Mapping[str, BatchId]]
@@ -186,6 +219,12 @@ def _hash_of(uri: str) -> str:
             return fingerprint_of(file)
     except FileNotFoundError:
         return ""
+
+
+def _copied(uri: str, target: Path) -> Path:
+    files, path = open_files(uri)
+    files.get_file(path, str(target))
+    return target
 
 
 def _put(file: Path, uri: str) -> None:

@@ -2,7 +2,7 @@
 
 All datasets of the promotion go back together, from what the catalog remembers: whichever declaration is checked out.
 
-Not here: a promotion itself (promotion.py), and rollbacks within a generation (varve/cli/batches/rollback.py).
+Not here: a promotion itself (promoter.py), and rollbacks within a generation (varve/cli/batches/rollback.py).
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""`varve cdc`: captured tables, for people."""

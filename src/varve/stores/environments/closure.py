@@ -1,0 +1,172 @@
+"""Whether a promotion would leave production consistent: the ordinary planner is asked, as if it had been made.
+
+Which partitions are not made from what is current then? A promoted batch must be; and where a partition of production
+is not although it was before, it reads what was promoted through an old batch.
+
+Not here: moving pointers and taking it back (promoter.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from varve.catalog.code.deployments import Deployments
+from varve.catalog.code.generations import Generations, shape_of
+from varve.catalog.planning.facts import CatalogFacts
+from varve.planning.changes.generation import has_same_partitions
+from varve.planning.judgement.judgement import State
+from varve.planning.reconcile import Planner
+from varve.stores.environments.promotion import Closure, Listed
+
+if TYPE_CHECKING:
+    import datetime as dt
+    from collections.abc import Mapping
+
+    import psycopg
+
+    from varve.model.batch import BatchId
+    from varve.model.partitions.dimension import Members
+    from varve.planning.graph import Graph
+    from varve.planning.reconcile import Limits
+    from varve.stores.environments.promotion import Promotion
+
+# A partition in one of these states is not made from what is current, by the code that is deployed.
+_STALE = {State.DUE, State.WAITING, State.OUTDATED, State.ON_HOLD, State.BACKING_OFF, State.FAILED}
+_SETTLED = (State.CURRENT, "")
+
+# By dataset and partition: the state, and why.
+Judged = dict[str, dict[str, tuple[State, str]]]
+
+
+@dataclass(frozen=True)
+class ClosureCheck:
+    """Asks the planner over one connection, in whose transaction a promotion may have been made."""
+
+    connection: psycopg.Connection
+    graph: Graph
+    members: Members
+    limits: Limits
+    now: dt.datetime
+
+    def former(self, promotion: Promotion) -> dict[str, set[str]]:
+        """What readers have now of the datasets that move to another generation with the same partitions."""
+        published = Generations(self.connection).published(promotion.generations)
+        facts = CatalogFacts(self.connection)
+        return {
+            name: facts.existing_partitions(name) for name in promotion.generations
+            if name in published and has_same_partitions(published[name].shape, shape_of(self.graph.datasets[name]))
+        }  # fmt: skip
+
+    def judged(self, promotion: Promotion) -> Judged:
+        """The states of partitions that are not settled, as the transaction sees the catalog.
+
+        Of the datasets that are promoted and their direct readers: only there are inputs, code or batches others than
+        before, and from what a partition is made decides whether it is stale.
+        """
+        codes = Deployments(self.connection).states(self.graph)
+        planner = Planner(self.graph, self.limits, fatal=(Exception,), only=concerned(self.graph, promotion))
+        facts = CatalogFacts(self.connection, {}, codes)
+        plan = planner.tick(facts, None, now=self.now, members=self.members, codes=codes)
+        return {
+            name: {path: (judgement.state, judgement.reason) for path, judgement in judgements.items()}
+            for name, judgements in plan.judgements.items()
+        }
+
+    def others(self, promotion: Promotion, before: Judged, after: Judged) -> Listed:
+        """The partitions that exist, are stale, and are neither promoted nor were stale before.
+
+        Whether a new generation is complete is asked elsewhere.
+        """
+        # Before, these waited for the new generation: that does not say that they are out of date anyway.
+        waited = {name for moved in promotion.generations for name in self.graph.downstream(moved)}
+        listed: Listed = {}
+        for name in after.keys() - promotion.generations.keys():
+            others = {
+                path: reason
+                for path, (state, reason) in after[name].items()
+                if state in _STALE and path not in promotion.batches.get(name, {})
+                and (name in waited or before.get(name, {}).get(path, _SETTLED)[0] not in _STALE)
+            }  # fmt: skip
+            existing = CatalogFacts(self.connection).existing_partitions(name) if others else set()
+            if others := {path: reason for path, reason in others.items() if path in existing}:
+                listed[name] = others
+        return listed
+
+    def unclosed(self, promotion: Promotion, before: Judged, after: Judged, former: Mapping[str, set[str]]) -> Closure:
+        """What is inconsistent, given the states before and after, and what readers had (`former`)."""
+        moved: Listed = {}
+        for name, judgements in after.items():
+            promoted = promotion.batches.get(name, {})
+            if name in promotion.generations:
+                moved[name] = self._not_complete(promoted, judgements, former.get(name, set()))
+            else:
+                moved[name] = {
+                    path: reason for path, (state, reason) in judgements.items()
+                    if state in _STALE and path in promoted
+                }  # fmt: skip
+        return Closure({name: paths for name, paths in moved.items() if paths}, self.others(promotion, before, after))
+
+    @staticmethod
+    def _not_complete(
+        promoted: Mapping[str, BatchId], judgements: Mapping[str, tuple[State, str]], former: set[str]
+    ) -> dict[str, str]:
+        """What a new generation still needs: what is due in it, and what readers have of the one before it."""
+        needed = {
+            path: reason for path, (state, reason) in judgements.items()
+            if state in _STALE and (path in promoted or path in former or state is not State.WAITING)
+        }  # fmt: skip
+        for path in sorted(former - promoted.keys() - needed.keys()):
+            needed[path] = judgements.get(path, _SETTLED)[1] or "readers have it, and the new generation has not"
+        return needed
+
+    def without(self, promotion: Promotion, closure: Closure) -> Promotion:
+        """The promotion without what is inconsistent: partitions, or all of a dataset whose code would be mixed."""
+        batches = {name: dict(paths) for name, paths in promotion.batches.items()}
+        codes, left_out = dict(promotion.codes), {name: dict(paths) for name, paths in promotion.left_out.items()}
+
+        def leave_out(name: str, paths: Mapping[str, str]) -> None:
+            for path, reason in paths.items():
+                if batches.get(name, {}).pop(path, None) is not None:
+                    left_out.setdefault(name, {})[path] = reason
+
+        # What is behind first: without what it reads, other batches may be made from what is current after all.
+        found = closure.behind or closure.moved
+        mixed = {name for name in found if name in codes}
+        for name in mixed:
+            del codes[name]
+            leave_out(name, dict.fromkeys(batches.get(name, {}), "its dataset would have partitions of two codes"))
+        for name, paths in ({} if closure.behind else closure.moved).items():
+            leave_out(name, paths)
+        for name, paths in closure.behind.items():
+            if name in mixed:
+                continue
+            for path, reason in paths.items():
+                for source, upstream_path in self._promoted_inputs(batches, name, path):
+                    if source in codes:
+                        del codes[source]
+                        leave_out(source, dict.fromkeys(batches[source], f"{name} {path} reads some of it"))
+                    leave_out(source, {upstream_path: f"{name} {path} {reason}"})
+        return replace(
+            promotion, codes=codes, batches={name: paths for name, paths in batches.items() if paths}, left_out=left_out
+        )
+
+    def _promoted_inputs(
+        self, batches: Mapping[str, Mapping[str, BatchId]], name: str, path: str
+    ) -> list[tuple[str, str]]:
+        """The promoted partitions that a partition of production reads."""
+        key = self.graph.datasets[name].partitioning.from_path(path)
+        return [
+            (edge.upstream.name, upstream.path)
+            for edge in self.graph.edges[name]
+            for upstream in edge.dependency.upstream_of(key, members=self.members).keys
+            if upstream.path in batches.get(edge.upstream.name, {})
+        ]
+
+
+def concerned(graph: Graph, promotion: Promotion) -> set[str]:
+    """The datasets of which a promotion can change whether partitions are stale."""
+    promoted = {*promotion.batches, *promotion.codes}
+    return promoted | {
+        name for name, edges in graph.edges.items() if any(edge.upstream.name in promoted for edge in edges)
+    }

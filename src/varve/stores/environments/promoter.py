@@ -1,0 +1,296 @@
+"""Promotion: the batches of an environment and its code go in force in one transaction, and nothing is computed.
+
+Whether that leaves production consistent is asked in the transaction, after the pointers have moved (closure.py). Where
+it does not, everything is taken back.
+
+Not here: computing in an environment (varve/dagster/environments.py).
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, TypeVar
+
+import psycopg
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+
+from varve.catalog.code.deployments import Decision, Deployments
+from varve.catalog.code.generations import Generations
+from varve.catalog.code.promotions import PromotionPlan, Promotions
+from varve.catalog.environments.environments import Environments
+from varve.catalog.planning.facts import CatalogFacts
+from varve.model.errors import StalePublish, VarveError, some
+from varve.model.policy import OnCodeChange
+from varve.stores.environments.closure import ClosureCheck, Judged
+from varve.stores.environments.promotion import PROMOTION_RUN, Closure, LeftBehind, NotClosed, Promotion
+from varve.stores.together import PendingChange, make_current
+
+if TYPE_CHECKING:
+    import datetime as dt
+    from collections.abc import Callable, Mapping
+
+    from varve.catalog.catalog import Catalog
+    from varve.model.batch import BatchId
+    from varve.model.build import Build
+    from varve.model.dataset import Dataset
+    from varve.model.partitions.dimension import Members
+    from varve.model.partitions.key import PartitionKey
+    from varve.planning.graph import Graph
+    from varve.planning.reconcile import Limits
+    from varve.stores.environments.promotion import Corrections
+    from varve.stores.store import Store
+
+T = TypeVar("T")
+_ATTEMPTS = 5
+# Publishers take this lock when they compare what is current with what they expect. From here on they wait.
+_LOCK_CURRENT = "lock table varve.current in exclusive mode"
+_IS_MADE = "select from varve.publish where run_id = %s limit 1"
+_LET_GO = "delete from varve.hold where dataset = %s and partition = any(%s)"
+
+
+@dataclass(frozen=True)
+class Promoter:
+    """Promotes an environment that has computed with the code of a graph.
+
+    Attributes:
+        catalog: that of production.
+        store_of: opens the store of a dataset over that catalog.
+        only: the datasets that are promoted; None: all.
+        corrections: files that were landed into the environment, which go to production with what was made from them.
+        reason: why it is done, as the history of each partition says it; "": that it was promoted.
+    """
+
+    catalog: Catalog
+    graph: Graph
+    store_of: Callable[[Dataset], Store]
+    members: Members
+    limits: Limits
+    now: dt.datetime
+    only: frozenset[str] | None = None
+    corrections: Corrections | None = None
+    reason: str = ""
+
+    @cached_property
+    def check(self) -> ClosureCheck:
+        """What is asked of the planner, over the connection of the catalog."""
+        return ClosureCheck(self.catalog.connection, self.graph, self.members, self.limits, self.now)
+
+    def look(self, name: str, behind: LeftBehind = LeftBehind.REFUSE) -> Promotion:
+        """What a promotion would do; nothing is changed.
+
+        Raises VarveError where the environment follows production, has computed with other code than the graph's, or
+        has changed code that was replaced in production since.
+        """
+        promotion = self._candidates(name)
+        while True:
+            closure = _unless_locked(partial(self._tried, promotion, behind))
+            if behind is not LeftBehind.LEAVE_OUT or not (closure.moved or closure.behind):
+                return replace(promotion, closure=closure)
+            smaller = self.check.without(promotion, closure)
+            if (smaller.batches, smaller.codes) == (promotion.batches, promotion.codes):
+                return replace(promotion, closure=closure)
+            promotion = smaller
+
+    def promote(self, name: str, behind: LeftBehind, *, by: str, plan: PromotionPlan | None = None) -> Promotion:
+        """Make the batches of the environment and its code current, in one transaction; computes nothing.
+
+        Raises NotClosed with what would be inconsistent, what `look` raises, what a publish raises, and VarveError
+        where a `plan` is given and is not what would be promoted now.
+        """
+        # What of it may go in force is found by trying. Else the promotion itself finds what would be inconsistent.
+        promotion = self.look(name, behind) if behind is LeftBehind.LEAVE_OUT else self._candidates(name)
+        if plan is not None and promotion.plan(behind).digest != plan.digest:
+            raise VarveError(
+                f"plan {plan.number} is not what would be promoted from environment {name} now: its batches or its "
+                f"code have moved since. Nothing was changed. varve promote {name} --dry-run shows what it is now, and "
+                "gives it a number."
+            )
+        if not promotion.batches and not promotion.codes:
+            return promotion
+        promotion = replace(promotion, run_id=f"{PROMOTION_RUN}{uuid.uuid4()}")
+        done: list[Promotion] = []
+
+        def within(point: Callable[[], None]) -> None:
+            # Again, as production may have moved since; publishers wait from here until the end.
+            closure, number = self._swapped(promotion, behind, point, by)
+            if closure.moved or (behind is not LeftBehind.RUN and closure.behind):
+                raise NotClosed(replace(promotion, closure=closure))
+            self._follow(promotion)
+            if self.corrections is not None:
+                self.corrections.send(promotion.batches)
+            done[:] = [replace(promotion, closure=closure, number=number)]
+
+        leaving = [
+            (self.store_of(replace(self.graph.datasets[name], store=generation.store)), name)
+            for name, generation in promotion.generations.items()
+            if generation.store != self.graph.datasets[name].store
+        ]
+
+        def attempt() -> None:
+            # What production has now is what is replaced: that it fits is asked under the lock.
+            changes = self._changes(promotion)
+            make_current(self.catalog, changes, self.store_of, within=within, leaving=leaving)
+
+        try:
+            _unless_locked(attempt)
+        except BaseException:
+            if self.corrections is not None and not self._is_made(promotion):
+                self.corrections.take_back()
+            raise
+        return done[0]
+
+    def _is_made(self, promotion: Promotion) -> bool:
+        """Whether the transaction of a promotion went through, as far as can be told: what came after it may fail."""
+        try:
+            return self.catalog.connection.execute(_IS_MADE, (promotion.run_id,)).fetchone() is not None
+        except psycopg.Error:
+            return True
+
+    def _candidates(self, name: str) -> Promotion:
+        environments, connection = Environments(self.catalog.connection), self.catalog.connection
+        if environments.get(name).base is None:
+            raise VarveError(
+                f"environment {name} follows production (--live): what it shows was never one state of it. Nothing was "
+                "promoted. Make one without --live, and run it."
+            )
+        code = environments.code(name)
+        chosen = frozenset(self.graph.datasets if self.only is None else self.only)
+        versions = {
+            dataset: version for dataset, version in self.graph.code_versions.items() if version and dataset in chosen
+        }  # fmt: skip
+        if other := sorted(dataset for dataset, version in versions.items()
+                           if dataset not in code or code[dataset].version != version):  # fmt: skip
+            raise VarveError(
+                f"environment {name} has not computed with the code that is here: {some(other)}. Nothing was promoted. "
+                f"varve env run {name}"
+            )
+        deployed = Deployments(connection).current()
+        codes = {}
+        for dataset, version in versions.items():
+            in_force = deployed[dataset].code_version if dataset in deployed else ""
+            if version in {in_force, code[dataset].base} and in_force:
+                continue
+            if in_force != code[dataset].base:
+                raise VarveError(
+                    f"{dataset}: environment {name} has changed its code, and so has "
+                    f"{deployed[dataset].deployed_by} in production on {deployed[dataset].deployed_at:%Y-%m-%d %H:%M} "
+                    "UTC. Nothing was promoted. Merge the two versions of its file, then "
+                    f"varve env rebase {name} --merged, varve env run {name}, and promote it again."
+                )
+            codes[dataset] = version
+        entered = Generations(connection).of_environment(name)
+        generations = {
+            dataset: generation for dataset, generation in entered.items()
+            if generation.is_new and dataset in chosen
+        }  # fmt: skip
+        batches: dict[str, dict[str, BatchId]] = {dataset: {} for dataset in generations}
+        for row in environments.overlay(name):
+            number = entered[row.dataset].number if row.dataset in entered else row.shown
+            is_known = row.dataset in chosen and row.generation == number
+            if is_known and row.batch_id is not None and row.batch_id != row.current:
+                batches.setdefault(row.dataset, {})[row.partition] = row.batch_id
+        declared = {*self.graph.datasets, *(broken.name for broken in self.graph.broken)}
+        removed = tuple(sorted(
+            dataset for dataset in code.keys() & deployed.keys() - declared
+            if code[dataset].base and CatalogFacts(connection).existing_partitions(dataset)
+        ))  # fmt: skip
+        return Promotion(name, codes, batches, Closure(), {}, removed, generations=generations)
+
+    def _tried(self, promotion: Promotion, behind: LeftBehind) -> Closure:
+        """Promote and take everything back, without a word to readers; returns what was inconsistent."""
+        changes = self._changes(promotion)
+        closure = Closure()
+        with self.catalog.connection.transaction(force_rollback=True):
+
+            def point() -> None:
+                instant = self.catalog.instant()
+                for change in changes:
+                    change.point(instant)
+
+            closure, _ = self._swapped(promotion, behind, point, "")
+        return closure
+
+    def _swapped(
+        self, promotion: Promotion, behind: LeftBehind, point: Callable[[], None], by: str
+    ) -> tuple[Closure, int]:
+        """In a transaction: deploy the code, move the pointers, and ask what is inconsistent by that."""
+        connection = self.catalog.connection
+        connection.execute(_LOCK_CURRENT)
+        before: Judged = {}
+        former = self.check.former(promotion)
+        with connection.transaction() as savepoint:
+            number = self._point_all(promotion, behind, point, by)
+            after = self.check.judged(promotion)
+            if others := self.check.others(promotion, {}, after):
+                # Was it so before? That is seen without the promotion, which is made again after that.
+                raise psycopg.Rollback(savepoint)
+        if others:
+            before = self.check.judged(promotion)
+            number = self._point_all(promotion, behind, point, by)
+        return self.check.unclosed(promotion, before, after, former), number
+
+    def _point_all(self, promotion: Promotion, behind: LeftBehind, point: Callable[[], None], by: str) -> int:
+        """Deploy the code and move the pointers; returns the number of the plan that says so."""
+        connection, deployments = self.catalog.connection, Deployments(self.catalog.connection)
+        number = Promotions(connection).applied(promotion.plan(behind), by=by)
+        for name, version in sorted(promotion.codes.items()):
+            dataset = self.graph.datasets[name]
+            decision = replace(_decision(dataset, behind), plan=number)
+            deployments.deploy(dataset, version, self.graph.sources.get(name, ""), decision, by=by)
+        if self.corrections is not None:
+            self.corrections.arrive(promotion.batches)
+        point()
+        return number
+
+    def _changes(self, promotion: Promotion) -> list[PendingChange]:
+        changes = []
+        for name, batches in promotion.batches.items():
+            dataset = self.graph.datasets[name]
+            targets = {dataset.partitioning.from_path(path): batch_id for path, batch_id in batches.items()}
+            build = self.catalog.unlocked(
+                dataset, sorted(targets), run_id=promotion.run_id, code_version=self.graph.code_versions[name]
+            )
+            if name in promotion.generations:
+                generation = promotion.generations[name]
+                build.generation, build.registered = generation.number, generation.declaration
+            point = partial(self._point, promotion, dataset, targets, build)
+            changes.append(PendingChange(build, point))
+        return changes
+
+    def _point(
+        self, promotion: Promotion, dataset: Dataset, targets: Mapping[PartitionKey, BatchId], build: Build,
+        at: dt.datetime,
+    ) -> None:  # fmt: skip
+        reason = self.reason or f"promoted from environment {promotion.environment}"
+        self.catalog.repoint(build, targets, reason=reason, at=at)
+        if build.generation is not None:
+            Generations(self.catalog.connection).move(
+                dataset.name, build.generation, build.batch_id.millis, build.paths
+            )
+        self.catalog.register(dataset, build.registered)
+        self.catalog.connection.execute(_LET_GO, (dataset.name, build.paths))
+
+    def _follow(self, promotion: Promotion) -> None:
+        """The environment stands on what was promoted: its overlay has only what is not current."""
+        environments = Environments(self.catalog.connection)
+        environments.forget_overlay(promotion.environment, {name: list(b) for name, b in promotion.batches.items()})
+        environments.rebase(promotion.environment, code_too=False)
+        environments.adopt(promotion.environment)
+
+
+def _unless_locked(work: Callable[[], T]) -> T:
+    """Do it, again where a publish came between, or PostgreSQL ended it so that one could go on."""
+    return Retrying(
+        retry=retry_if_exception_type(
+            (psycopg.errors.DeadlockDetected, psycopg.errors.LockNotAvailable, StalePublish)
+        ),
+        stop=stop_after_attempt(_ATTEMPTS), wait=wait_random_exponential(multiplier=0.05, max=1), reraise=True,
+    )(work)  # fmt: skip
+
+
+def _decision(dataset: Dataset, behind: LeftBehind) -> Decision:
+    if dataset.policy.on_code_change is OnCodeChange.FORWARD:
+        return Decision.of_policy(dataset)
+    return Decision(OnCodeChange.REBUILD if behind is LeftBehind.RUN else OnCodeChange.HOLD)

@@ -6,6 +6,7 @@ import datetime as dt
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -337,6 +338,26 @@ def test_a_table_of_somebody_else_is_named_once_and_what_is_in_use_is_not_told_t
     assert f"{locations[0]} was not dropped" in problem
     assert second.orphans == {}
     assert shop.connection.execute(f"select count(*) from {schema}.mine".encode()).fetchone() == (1,)
+
+
+def test_a_clock_that_is_a_day_ahead_makes_nothing_old(
+    shop: Shop, sales: Dataset, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.publish(sales, days(7, 7))  # type: ignore[arg-type]
+    build = shop.stage(sales, {key(8): [("pen", 8)]})
+    shop.catalog.fail(build, "killed")
+    shop.catalog.release(build)
+    store = WarehouseStore(Route(""), Layout(f"{settings.lake}/_spool"), shop.catalog, _no_spark, 5.0)
+
+    class Tomorrow(dt.datetime):
+        @classmethod
+        def now(cls, tz: dt.tzinfo | None = None) -> dt.datetime:
+            return dt.datetime.now(tz) + dt.timedelta(days=1)
+
+    monkeypatch.setattr(sweep, "dt", SimpleNamespace(datetime=Tomorrow, UTC=dt.UTC))
+    report = sweep.Report(done=True)
+    sweep.sweep_leftovers(report, History(shop.connection), store, sales.name, dt.timedelta(hours=1))
+    assert (report.orphan_locations, report.young_orphans.count) == ([], 1)
 
 
 def _no_spark() -> Any:

@@ -185,6 +185,12 @@ class History:
         row = self.connection.execute(statements.OLDEST_LIVING).fetchone()
         return None if row is None else row[0]
 
+    def now(self) -> dt.datetime:
+        """The server's time: that of every process."""
+        row = self.connection.execute("select clock_timestamp()").fetchone()
+        assert row is not None
+        return row[0]  # type: ignore[no-any-return]
+
     def kept(self) -> list[tuple[str, str, BatchId, str | None]]:
         """(dataset, partition, batch, location) of every batch whose data exists, or may be written right now.
 

@@ -243,7 +243,8 @@ def sweep_leftovers(
     report: Report, history: History, store: Store, dataset: str | None, older_than: dt.timedelta
 ) -> None:
     """Delete leftovers that are older than any run which may still write them, and report what was deleted."""
-    horizon = dt.datetime.now(dt.UTC) - older_than
+    # Where the clock of this machine is wrong, what is young must not be old by that.
+    horizon = min(dt.datetime.now(dt.UTC), history.now()) - older_than
     # Ask for the oldest run before the folders are listed: what a later run writes is younger than all that is listed.
     if (oldest_run := history.oldest_living()) is not None:
         horizon = min(horizon, oldest_run)

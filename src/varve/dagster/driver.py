@@ -136,7 +136,8 @@ def run_due(project: Project) -> list[str]:
     For demos, notebooks and tests; a deployment has Dagster's daemon. Files that arrived a moment ago are waited for
     until they count as complete; one that goes on changing is left. Returns for each run, in their order, its dataset
     and partitions: `shop.sales 2026-11-01`, `shop.sales 2026-11-01 ... 2026-11-07`. Raises VarveError where a run fails
-    or a server cannot be reached.
+    or a server cannot be reached, and KeyboardInterrupt after Ctrl-C: what is published stays; the run that was ended
+    is tried again like one that failed, after VARVE_BACKOFF_SECONDS.
     """
     finished: list[str] = []
     definitions = project.module(project.definitions).defs
@@ -167,7 +168,7 @@ def spelt(request: dg.RunRequest) -> str:
 
 
 def failure_reason(result: dg.ExecuteInProcessResult) -> str:
-    """Return why the first step that failed of a run did."""
+    """Return why the first step that failed of a run did. Raises KeyboardInterrupt where a person has ended it."""
     for event in result.get_step_failure_events():
         error = event.step_failure_data.error
         if event.step_failure_data.user_failure_data and event.step_failure_data.user_failure_data.description:
@@ -176,5 +177,7 @@ def failure_reason(result: dg.ExecuteInProcessResult) -> str:
             # Dagster's own error says only which step failed; what it was caused by says why.
             while error.cause is not None:
                 error = error.cause
+            if error.cls_name == dg.DagsterExecutionInterruptedError.__name__:
+                raise KeyboardInterrupt
             return error.message.strip()
     return "see its log in the Dagster UI."

@@ -100,6 +100,10 @@ def correct(
         if not keep:
             raise
         raise VarveError(_with_next_steps(str(error), environment)) from error
+    except KeyboardInterrupt:
+        if keep and console is not None:
+            console.print(_with_next_steps("Interrupted", environment), highlight=False, soft_wrap=True)
+        raise
     finally:
         if not keep:
             work.drop(environment)

@@ -65,6 +65,20 @@ def test_a_person_walks_from_the_map_to_a_partition_and_to_what_was_made_from_it
     assert "varve_partitions" in console.page("/metrics")
 
 
+def test_what_a_run_would_read_is_told_where_it_is_not_what_the_partition_was_made_from(console: Console) -> None:
+    day, sales = "day=2026-11-01", f"{console.db}.sales"
+    dataset = load_project(console.project).graph.datasets[sales]
+    paths = [path for each in dataset.partitioning.keys() if (path := each.path).startswith(day)]  # noqa: SIM118
+    assert len(paths) == 2
+    made_from = [Input(sales, path, str(console.publish("sales", path, "first"))) for path in paths]
+    console.publish("totals", day, "run-of-totals", *made_from)
+    page = f"/dataset/{console.db}.totals/partition?path={quote(day)}"
+    assert "Made from" in console.page(page)
+    assert "It reads" not in console.page(page)
+    console.publish("sales", paths[0], "second")
+    assert "It reads" in console.page(page)
+
+
 def test_environments_stand_beside_each_other(console: Console) -> None:
     assert "There is none." in console.page("/environments")
     with connect(console.project.settings, application="varve test") as connection:

@@ -200,6 +200,7 @@ def test_one_job_over_all_scopes_gives_the_rows_of_a_query_each(
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1_800)
 def test_so_does_every_construct_of_the_planner(spark: SparkSession) -> None:
     tables = {
         dataset: spark.createDataFrame(

@@ -36,7 +36,7 @@ from varve.planning.judgement.judgement import State
 from varve.planning.reconcile import judged_anew
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from contextlib import AbstractContextManager
 
     import psycopg
@@ -130,10 +130,12 @@ class Pages:
         def command(*words: str, last: Sequence[str] = ()) -> str:
             return command_of(dataset, key.path, *words, last=last)
 
+        # What it was made from says it already, where a run would read the same batches.
+        reads = [] if trace is not None and _is_the_same(reasons["reads"], trace["inputs"]) else reasons["reads"]
         earlier = next((each["batch_id"] for each in batches if each["state"] == "retired"), None)
         return {
             **reasons, "at": seen.at, "state": str(reasons["state"]), "batches": batches, "trace": trace,
-            "reads": reasons["reads"][:_LISTED], "more_reads": max(0, len(reasons["reads"]) - _LISTED),
+            "reads": reads[:_LISTED], "more_reads": max(0, len(reads) - _LISTED),
             "commands": [
                 command("why"), command("history"), command("backfill", "start"), command("logs"),
                 *([command("show", last=["--batch", str(reasons["batch"])])] if reasons["batch"] else []),
@@ -215,6 +217,12 @@ class Pages:
 def _opened() -> AbstractContextManager[psycopg.Connection]:
     """The catalog as it is. Raises ServiceUnavailable where it is down, UnfitCatalog where it is of another version."""
     return untouched_catalog(chosen_settings(), "varve console")
+
+
+def _is_the_same(reads: Sequence[Mapping[str, Any]], inputs: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a run would read the very batches from which the current one was made."""
+    now = {(each["dataset"], each["partition"], str(each["batch"])) for each in reads}
+    return now == {(each["source"], each["partition"], str(each["version"])) for each in inputs}
 
 
 def _number_of(text: str, what: str) -> int:

@@ -73,7 +73,9 @@ def catches_up(follower: Follower, most: int = 500) -> tuple[StagedBatch, ...]:
     return done.published if done else ()
 
 
-@pytest.mark.parametrize("looked", ["never", "captured", "applied", "declared first"])
+@pytest.mark.parametrize(
+    "looked", [pytest.param("never", marks=pytest.mark.slow), "captured", "applied", "declared first"]
+)
 def test_every_row_has_what_postgresql_has_in_the_added_columns(
     follow: Callable[[CapturedTable], Follower], looked: str
 ) -> None:
@@ -327,6 +329,7 @@ def equal_with_added_columns(follow: Callable[[CapturedTable], Follower], seed: 
     follower.sql(f"select pg_drop_replication_slot('{follower.captured.slot}')")
 
 
+@pytest.mark.slow
 def test_random_histories_with_added_columns_end_in_the_table_that_postgresql_has(
     follow: Callable[[CapturedTable], Follower],
 ) -> None:

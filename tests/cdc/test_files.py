@@ -66,7 +66,9 @@ def take(lab: Lab) -> int:
 
 
 # What is sent whole with a key is resolved as the first, and sent as the last: `make torture` has it too.
-@pytest.mark.parametrize("kind", [DEFAULT, pytest.param(FULL, marks=pytest.mark.slow), UNKEYED])
+@pytest.mark.parametrize(
+    "kind", [DEFAULT, pytest.param(FULL, marks=pytest.mark.slow), pytest.param(UNKEYED, marks=pytest.mark.slow)]
+)
 def test_the_same_history_through_all_three_ends_in_the_same_table(make_lab: Callable[..., Lab], kind: str) -> None:
     lab = make_lab(kind)
     lab.bootstrap()

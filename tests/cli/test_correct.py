@@ -113,7 +113,7 @@ def test_where_the_transaction_fails_after_all_the_file_that_lay_there_lies_ther
     assert not landed(shop).exists()
 
 
-@pytest.mark.parametrize("moment", ["look", "_changes"])
+@pytest.mark.parametrize("moment", [pytest.param("look", marks=pytest.mark.slow), "_changes"])
 def test_what_production_takes_meanwhile_is_corrected_all_the_same(
     shop: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:

@@ -164,6 +164,7 @@ def test_the_wheels_java_runs_behind_a_wrapper_that_is_made_once(
     assert [path.name for path in wrapper.parent.iterdir()] == ["java"]
 
 
+@pytest.mark.slow
 def test_a_machine_without_java_starts_spark_on_the_wheels_and_gets_an_answer(
     without_java: dict[str, str], short_home: Path
 ) -> None:

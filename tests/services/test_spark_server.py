@@ -136,6 +136,7 @@ def client(own: Settings, rows: int, folder: Path, **environment: str) -> subpro
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_home_with_spaces_quotes_and_letters_beyond_ascii_has_a_spark_and_who_asks_it_notices_its_end(
     own: Settings,
 ) -> None:

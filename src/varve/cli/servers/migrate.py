@@ -76,7 +76,7 @@ def show(console: Console, migration: Migration) -> None:
     newer = migration.version > CatalogSchema().version
     why = "a newer Varve has made it, and this one may use it" if newer else "which this Varve needs"
     nothing = "" if migration.upgrades else ": nothing to do"
-    console.print(f"The catalog has version {migration.version}, {why}{nothing}.", highlight=False)
+    console.print(f"The catalog has version {migration.version}, {why}{nothing}.", highlight=False, soft_wrap=True)
 
 
 def _tell(console: Console | None, upgrade: Upgrade) -> None:

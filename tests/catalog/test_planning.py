@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pendulum
@@ -12,6 +13,7 @@ import pytest
 from tests.support.sales import COLUMNS
 from varve.catalog.backfills import Backfills
 from varve.catalog.catalog import Catalog
+from varve.catalog.planning import facts
 from varve.catalog.planning.facts import CatalogFacts, Changes, living
 from varve.model.batch import Input, StagedBatch
 from varve.model.dataset import Dataset, StoreKind
@@ -118,6 +120,29 @@ def test_a_partition_that_failed_with_others_is_asked_for_in_a_smaller_run(opene
     opened.release(build)
     plan = reconcile(GRAPH, CatalogFacts(opened.connection), now=NOW, limits=LIMITS)
     assert [len(run.partitions) for run in plan.runs] == [2, 2]
+
+
+@pytest.mark.parametrize("ahead", [-3_600, 3_600])
+def test_it_is_tried_again_by_the_clock_of_whoever_waits_where_the_servers_is_another(
+    opened: Catalog, monkeypatch: pytest.MonkeyPatch, ahead: int
+) -> None:
+    arrive(opened, day(1), "a")
+    build = begin(opened, DAILY, day(1))
+    opened.fail(build, "no")
+    opened.release(build)
+    here = pendulum.now("UTC").add(seconds=ahead)
+    monkeypatch.setattr(facts, "time", SimpleNamespace(time=here.timestamp))
+    limits = Limits(RetryLimits(attempts=3, first=60.0))
+
+    def state(seconds: int) -> State:
+        now = here.add(seconds=seconds)
+        (judgement,) = (
+            reconcile(GRAPH, CatalogFacts(opened.connection), now=now, limits=limits).judgements["p.daily"].values()
+        )
+        return judgement.state
+
+    assert state(30) is State.BACKING_OFF
+    assert state(90) is State.DUE
 
 
 def test_a_mark_outlives_the_build_that_began_before_it_and_not_the_next(opened: Catalog) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import datetime as dt
 from contextlib import closing
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.support.project import commands_on
 from tests.support.sales import DAY, key, sales_dataset
+from varve.cli.batches import doctor as doctor_module
 from varve.cli.batches.doctor import doctor
 from varve.cli.plan import retire
 from varve.dagster.instance import dagster_home
@@ -97,3 +99,20 @@ def test_of_a_withdrawn_declaration_with_nothing_but_a_failed_batch_nothing_is_t
     declare(monkeypatch, left)
     assert [finding for finding in doctor(None).findings if finding.dataset == gone.name] == []
     assert [entry for entry in retire.retire(None, dry_run=True) if entry["dataset"] == gone.name] == []
+
+
+@pytest.mark.parametrize(("seconds", "which"), [(-300, "300 s behind"), (300, "300 s ahead of"), (30, "")])
+def test_the_doctor_says_how_far_the_clocks_are_apart(
+    workbench: Workbench, monkeypatch: pytest.MonkeyPatch, seconds: int, which: str
+) -> None:
+    del workbench
+    declare(monkeypatch, sales_dataset(StoreKind.WAREHOUSE))
+
+    class Clock(dt.datetime):
+        @classmethod
+        def now(cls, tz: dt.tzinfo | None = None) -> dt.datetime:
+            return dt.datetime.now(tz) + dt.timedelta(seconds=seconds)
+
+    monkeypatch.setattr(doctor_module, "dt", SimpleNamespace(datetime=Clock, UTC=dt.UTC))
+    problems = [finding.problem for finding in doctor(None).findings if "clock" in finding.problem]
+    assert problems == ([f"the clock of this machine is {which} the one of PostgreSQL"] if which else [])

@@ -8,6 +8,7 @@ Not here: the facts of production (varve/catalog/planning/facts.py).
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -61,7 +62,8 @@ _TRACES = """
 _TRACES += _MADE_BY
 _FAILURES = """
     select f.partition, extract(epoch from f.started_at)::float8,
-        extract(epoch from coalesce(f.failed_at, f.started_at))::float8,
+        (extract(epoch from coalesce(f.failed_at, f.started_at))
+         + round(%(here)s::numeric - extract(epoch from clock_timestamp())))::float8,
         (select count(*) from varve.batch x
          where x.dataset = f.dataset and x.batch_id = f.batch_id and x.state = 'failed')
     from varve.batch f
@@ -135,7 +137,7 @@ class EnvironmentFacts:
     def _parameters(self, dataset: str, paths: Collection[str] | None) -> dict[str, object]:
         return {
             "environment": self.environment, "dataset": dataset, "paths": None if paths is None else list(paths),
-            "code": self.graph.code_versions.get(dataset, ""),
+            "code": self.graph.code_versions.get(dataset, ""), "here": time.time(),
         }  # fmt: skip
 
     def _look_up(self, dataset: str, paths: Collection[str] | None) -> Mapping[str, Fact]:

@@ -6,6 +6,7 @@ Not here: judging (varve/planning) and marks (backfills.py).
 from __future__ import annotations
 
 import datetime as dt
+import time
 from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, LiteralString, NamedTuple
@@ -167,7 +168,7 @@ class CatalogFacts:
         for path, *mark in self.connection.execute(statements.MARKS, parameters):
             marks[path].append(Mark(*mark))
         failures: dict[str, list[Failure]] = defaultdict(list)
-        for path, *failure in self.connection.execute(statements.FAILURES, (*parameters, _FAILURES)):
+        for path, *failure in self.connection.execute(statements.FAILURES, (time.time(), *parameters, _FAILURES)):
             failures[path].append(Failure(*failure))
         for path, listed in marks.items():
             fields[path]["marks"] = tuple(listed)

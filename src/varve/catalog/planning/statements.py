@@ -40,11 +40,13 @@ MARKS = """
     join varve.backfill b on b.id = d.backfill
     where d.dataset = %s and (%s::text[] is null or d.partition = any(%s)) order by d.number
 """
-# The last few failures since the current batch began.
+# The last few failures since the current batch began. They ended by the clock of whoever asks, which may differ by
+# seconds from the server's: it is that process which waits until it is time to try again.
 FAILURES = """
     select partition, began, ended, together from (
         select f.partition, extract(epoch from f.started_at)::float8 as began,
-            extract(epoch from coalesce(f.failed_at, f.started_at))::float8 as ended,
+            (extract(epoch from coalesce(f.failed_at, f.started_at))
+             + round(%s::numeric - extract(epoch from clock_timestamp())))::float8 as ended,
             (select count(*) from varve.batch x
              where x.dataset = f.dataset and x.batch_id = f.batch_id and x.state = 'failed') as together,
             row_number() over (partition by f.partition order by f.batch_id desc) as age, f.batch_id

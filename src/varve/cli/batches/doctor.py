@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from varve.catalog.history.history import History
     from varve.catalog.recovery.recovery import Recovered
     from varve.model.batch import Batch
     from varve.model.dataset import Dataset
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
 _STRAY = "No sweep touches it; its owner may want to move it to another schema."
 _SWEEP = "`varve sweep` clears it away."
 _FINISH_DROP = "`varve sweep` finishes that."
+# Seconds; what is less is of no consequence where days and hours are computed.
+_CLOCKS_APART = 60
 
 
 @dataclass
@@ -88,6 +92,7 @@ def doctor(dataset: str | None, *, deep: bool = False) -> Examined:
     with opened() as history:
         catalog = Catalog(history.connection)
         kinds = built(history, dataset)
+        examined.findings += _of_clocks(history) if dataset is None else []
         examined.findings += [
             Finding(dropped.name, "", None, "it was dropped, and readers by name may still be shown it", _FINISH_DROP)
             for dropped in Drops(history.connection).of(dataset)
@@ -185,6 +190,16 @@ def doctor(dataset: str | None, *, deep: bool = False) -> Examined:
                     problem = f"{leftover.location} ({size_text(leftover.size)}) belongs to no batch"
                     examined.findings.append(Finding(leftover.dataset, "", None, problem, _SWEEP))
     return examined
+
+
+def _of_clocks(history: History) -> Sequence[Finding]:
+    """What is wrong with the clocks: windows are over by that of whoever looks, batches begin by the server's."""
+    apart = (dt.datetime.now(dt.UTC) - history.now()).total_seconds()
+    if abs(apart) < _CLOCKS_APART:
+        return []
+    which = "ahead of" if apart > 0 else "behind"
+    problem = f"the clock of this machine is {abs(apart):,.0f} s {which} the one of PostgreSQL"
+    return [Finding("", "", None, problem, "Let both follow a time server (NTP): see `timedatectl`.")]
 
 
 def _examine(catalog: Catalog, dataset: Dataset, present: Sequence[Batch], *, deep: bool) -> Sequence[Finding]:

@@ -510,6 +510,35 @@ def test_a_file_that_is_of_no_partition_is_refused(
         shop_at_rest.varve("env", "land", name_of(shop_at_rest), *[word.format(file=file) for word in words])
 
 
+def test_a_role_reads_an_environment_and_keeps_that_right_when_its_views_are_made_again(shop_at_rest: Store) -> None:
+    shop, name = shop_at_rest, name_of(shop_at_rest)
+    analysts, auditor = f"analysts_{shop.db}", f'Aud"it {shop.db}'
+    view = f"{shop.db}__{name}.totals"
+    may = (
+        f"select has_table_privilege(%s, '{view}', 'select') and has_schema_privilege(%s, '{shop.db}__{name}', 'usage')"
+    )
+    shop.varve("env", "create", name)
+    with connect(shop.settings, application="an administrator") as administrator:
+
+        def readers() -> list[bool]:
+            return [administrator.execute(may, (role, role)).fetchone() == (True,) for role in (analysts, auditor)]  # type: ignore[arg-type]
+
+        administrator.execute(f"create role {analysts}".encode())
+        with pytest.raises(VarveError, match=f"the server has no role no_{analysts}.* Did you mean {analysts}"):
+            shop.varve("env", "views", name, "--role", analysts, "--role", f"no_{analysts}")
+        assert shop.rows(f"select 1 from pg_namespace where nspname = '{shop.db}__{name}'") == []
+        quoted = auditor.replace('"', '""')
+        administrator.execute(f'create role "{quoted}"'.encode())
+        shop.varve("env", "views", name, "--role", analysts)
+        assert readers() == [True, False]
+        shop.varve("env", "views", name, "--role", auditor)
+        shop.varve("env", "views", name)
+        assert readers() == [True, True]
+        shop.varve("env", "drop", name)
+        for role in (analysts, quoted):
+            administrator.execute(f'drop role "{role}"'.encode())
+
+
 def test_environments_are_listed_and_forgotten(shop: Store) -> None:
     name = name_of(shop)
     shop.varve("env", "create", name, "--ttl", "3d")

@@ -83,9 +83,9 @@ class BasicStore(Store):
         self.catalog.forget_withdrawn(dataset.name, withdrawn)
         return len(behind) + len(withdrawn)
 
-    def show_as(self, dataset: Dataset, batches: Sequence[Batch], database: str) -> bool:
+    def show_as(self, dataset: Dataset, batches: Sequence[Batch], database: str, readers: Sequence[str] = ()) -> bool:
         """See `Store.show_as`: its readers do not ask by SQL."""
-        del dataset, batches, database
+        del dataset, batches, database, readers
         return False
 
     def hide(self, database: str, tables: Sequence[str]) -> None:

@@ -202,10 +202,12 @@ class Store(Protocol):
         ...
 
     @abstractmethod
-    def show_as(self, dataset: Dataset, batches: Sequence[Batch], database: str) -> bool:
+    def show_as(self, dataset: Dataset, batches: Sequence[Batch], database: str, readers: Sequence[str] = ()) -> bool:
         """Show exactly these batches by SQL as `database.table`, beside what is current; whether the store can.
 
-        What was shown under that name before is replaced. Raises VarveError where somebody's own object depends on it.
+        What was shown under that name before is replaced, and who could read it still can. Where the store has roles,
+        `readers`, which exist, can read it from now on too. Raises VarveError where somebody's own object depends on
+        it.
         """
         ...
 

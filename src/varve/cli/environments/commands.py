@@ -171,14 +171,24 @@ def rebase(
 
 
 @app.command()
-def views(name: Name, *, as_json: Json = False) -> None:
+def views(
+    name: Name,
+    *,
+    role: Annotated[
+        list[str] | None, typer.Option(metavar="ROLE", help="A role of PostgreSQL that may read them. Repeatable.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
     """Show an environment by SQL as it is now: shop.revenue of alice as shop__alice.revenue, in both stores.
 
-    All datasets of the project are there, so that they can be joined. Run it again to see what was computed since.
+    All datasets of the project are there, so that they can be joined. Run it again to see what was computed since. Who
+    may read the views keeps that right when they are made again; [bold]varve env drop[/] ends it with them.
+
+    Example: [bold]varve env views alice --role analysts[/]
     """
     from varve.cli.environments import work
 
-    shown = work.show_views(name)
+    shown = work.show_views(name, role or [])
     if as_json:
         console.print_json(json.dumps(shown))
     else:

@@ -29,6 +29,7 @@ from varve.services.spark import open_session
 from varve.stores.environments.promoter import Promoter
 from varve.stores.environments.promotion import LeftBehind, NotClosed, Promotion
 from varve.stores.open import open_store
+from varve.stores.warehouse.tables.grants import refuse_unknown_roles
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
@@ -81,10 +82,11 @@ def drop(name: str) -> Environment:
     return dropped
 
 
-def show_views(name: str) -> list[str]:
-    """Show an environment by SQL; return the names under which its datasets are.
+def show_views(name: str, readers: Sequence[str] = ()) -> list[str]:
+    """Show an environment by SQL, to these roles too; return the names under which its datasets are.
 
-    Raises BadInput where a dataset of the project lies in a database of such a name.
+    Raises VarveError where the server has no such role, and BadInput where a dataset of the project lies in a database
+    of such a name.
     """
     settings = chosen_settings()
     with opened(name) as environment:
@@ -94,13 +96,14 @@ def show_views(name: str) -> list[str]:
                 f"the project has datasets in {', '.join(taken)}, which is what views of {name} would be in. "
                 "Nothing was made. Choose another name for the environment."
             )
+        refuse_unknown_roles(environment.connection, readers)
         catalog = EnvironmentCatalog(environment.connection, name)
         session = cache(lambda: open_session(settings))
         environments, names = Environments(environment.connection), []
         for dataset in environment.graph.in_order():
             store = open_store(dataset.store, settings, catalog, session)
             environments.note_view(name, databases[dataset.db], dataset.table, str(dataset.store))
-            if store.show_as(dataset, list(catalog.current(dataset.name).values()), databases[dataset.db]):
+            if store.show_as(dataset, list(catalog.current(dataset.name).values()), databases[dataset.db], readers):
                 names.append(f"{databases[dataset.db]}.{dataset.table}")
         environments.use(name)
     return names

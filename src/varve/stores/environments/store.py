@@ -124,9 +124,9 @@ class EnvironmentStore:
         """See `Store.inventory`."""
         return self.store.inventory()
 
-    def show_as(self, dataset: Dataset, batches: Sequence[Batch], database: str) -> bool:
+    def show_as(self, dataset: Dataset, batches: Sequence[Batch], database: str, readers: Sequence[str] = ()) -> bool:
         """See `Store.show_as`."""
-        return self.store.show_as(dataset, batches, database)
+        return self.store.show_as(dataset, batches, database, readers)
 
     def hide(self, database: str, tables: Sequence[str]) -> None:
         """See `Store.hide`."""

@@ -224,8 +224,9 @@ class LakeStore:
         mended += 0 if self.iceberg is None else self.iceberg.write_again(dataset)
         return mended + self.follow(dataset)
 
-    def show_as(self, dataset: Dataset, batches: Sequence[Batch], database: str) -> bool:
-        """See `Store.show_as`: a Hive table."""
+    def show_as(self, dataset: Dataset, batches: Sequence[Batch], database: str, readers: Sequence[str] = ()) -> bool:
+        """See `Store.show_as`: a Hive table, which has no roles."""
+        del readers
         views.show_as(self.spark(), self.layout, dataset, batches, database)
         return True
 

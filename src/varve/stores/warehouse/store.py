@@ -200,9 +200,9 @@ class WarehouseStore:
             publish.show_current(self.catalog, dataset, seconds=self.publish_seconds)
         return len(wrong)
 
-    def show_as(self, dataset: Dataset, batches: Sequence[Batch], database: str) -> bool:
+    def show_as(self, dataset: Dataset, batches: Sequence[Batch], database: str, readers: Sequence[str] = ()) -> bool:
         """See `Store.show_as`: a view in a schema of that name."""
-        views.show_as(self.catalog, dataset, batches, database)
+        views.show_as(self.catalog, dataset, batches, database, readers)
         return True
 
     def hide(self, database: str, tables: Sequence[str]) -> None:

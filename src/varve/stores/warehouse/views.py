@@ -12,7 +12,7 @@ from psycopg import sql
 
 from varve.model.errors import VarveError
 from varve.stores.warehouse import projection
-from varve.stores.warehouse.tables import notes, roles, shape, view
+from varve.stores.warehouse.tables import grants, notes, roles, shape, view
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,8 +28,14 @@ _RELATIONS = """
 """
 
 
-def show_as(catalog: Catalog, dataset: Dataset, batches: Sequence[Batch], schema: str) -> None:
-    """Make the view `schema.table` of exactly these batches, in one transaction. Raises VarveError."""
+def show_as(
+    catalog: Catalog, dataset: Dataset, batches: Sequence[Batch], schema: str, readers: Sequence[str] = ()
+) -> None:
+    """Make the view `schema.table` of exactly these batches, in one transaction.
+
+    Who could select from the view that it replaces still can, and so can `readers`, which are roles of the server.
+    Raises VarveError.
+    """
     connection = catalog.connection
     notes.ensure_tables(connection)
     name = sql.Identifier(schema, dataset.table)
@@ -37,11 +43,15 @@ def show_as(catalog: Catalog, dataset: Dataset, batches: Sequence[Batch], schema
     try:
         with connection.transaction():
             connection.execute(sql.SQL("create schema if not exists {}").format(sql.Identifier(schema)))
+            allowed = grants.may_select(connection, name)
             connection.execute(sql.SQL("drop view if exists {}").format(name))
             arms = projection.arms_of(catalog, dataset, wanted, batches)
             connection.execute(view.create_named_view(name, wanted, arms))
             for statement in roles.let_read(connection, schema, dataset.table):
                 connection.execute(statement)
+            for role in sorted(allowed.union(readers)):
+                for statement in grants.let_select(schema, dataset.table, role):
+                    connection.execute(statement)
     except psycopg.errors.DependentObjectsStillExist as error:
         raise _in_use(schema, dataset.table, error) from error
 

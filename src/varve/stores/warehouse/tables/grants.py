@@ -48,6 +48,23 @@ def missing_role_text(connection: psycopg.Connection, role: str) -> str:
     )
 
 
+def refuse_unknown_roles(connection: psycopg.Connection, roles: Sequence[str]) -> None:
+    """Raise VarveError where the server has one of the roles not."""
+    if missing := missing_roles(connection, roles):
+        raise VarveError(f"{missing_role_text(connection, missing[0])} Nothing was changed.")
+
+
+def may_select(connection: psycopg.Connection, name: sql.Identifier) -> set[str]:
+    """The roles that are granted SELECT on a view, its owner too; none where there is no such view."""
+    return {role for (role,) in connection.execute(_MAY_SELECT, (name.as_string(connection),))}
+
+
+def let_select(schema: str, view_or_table: str, role: str) -> Iterator[sql.Composed]:
+    """The statements that let a role select from `schema.view`."""
+    yield sql.SQL("grant usage on schema {} to {}").format(sql.Identifier(schema), sql.Identifier(role))
+    yield sql.SQL("grant select on {} to {}").format(sql.Identifier(schema, view_or_table), sql.Identifier(role))
+
+
 def refuse_missing_roles(connection: psycopg.Connection, dataset: Dataset) -> None:
     """Raise VarveError where the dataset grants something to a role that the server has not."""
     if missing := missing_roles(connection, dataset.warehouse.grants):
@@ -66,16 +83,15 @@ def changes(connection: psycopg.Connection, dataset: Dataset) -> Iterator[sql.Co
     granted = {role for (role,) in connection.execute(_GRANTED, (dataset.name,))}
     if not declared and not granted:
         return
-    may_select = {role for (role,) in connection.execute(_MAY_SELECT, (name.as_string(connection),))}
+    allowed = may_select(connection, name)
     former = sorted(granted - set(declared))
     gone = missing_roles(connection, former)
     for role in former:
         if role not in gone:
             yield sql.SQL("revoke select on {} from {}").format(name, sql.Identifier(role))
     for role in declared:
-        if role not in may_select:
-            yield sql.SQL("grant usage on schema {} to {}").format(sql.Identifier(dataset.db), sql.Identifier(role))
-            yield sql.SQL("grant select on {} to {}").format(name, sql.Identifier(role))
+        if role not in allowed:
+            yield from let_select(dataset.db, dataset.table, role)
     if granted != set(declared):
         connection.execute(_FORGET, (dataset.name,))
         connection.execute(_NOTE, (dataset.name, list(declared)))

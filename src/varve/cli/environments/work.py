@@ -20,6 +20,7 @@ from varve.catalog.code.promotions import Promotions
 from varve.catalog.environments.environments import Environment, Environments
 from varve.catalog.environments.overlay import EnvironmentCatalog
 from varve.cli.context import chosen_project, chosen_settings
+from varve.cli.files.roles import refuse_unknown_roles
 from varve.cli.selection import span, who
 from varve.model.errors import BadInput, VarveError, some
 from varve.planning.environment_runs import Wanted
@@ -29,7 +30,6 @@ from varve.services.spark import open_session
 from varve.stores.environments.promoter import Promoter
 from varve.stores.environments.promotion import LeftBehind, NotClosed, Promotion
 from varve.stores.open import open_store
-from varve.stores.warehouse.tables.grants import refuse_unknown_roles
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence

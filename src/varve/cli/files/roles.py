@@ -1,4 +1,4 @@
-"""`varve check` asks the server for the roles of GRANT SELECT TO, where it is running and can be reached.
+"""Asks the server for roles: those of GRANT SELECT TO, where it is running and can be reached, and those of a command.
 
 Not here: making the grants (varve/stores/warehouse/tables/grants.py).
 """
@@ -8,14 +8,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from varve.cli.context import chosen_settings
-from varve.model.errors import ServiceUnavailable
+from varve.model.errors import ServiceUnavailable, VarveError
 from varve.services.postgres import connect
 from varve.services.postgres_server import PostgresServer
 from varve.sql.syntax.errors import SqlErrors
 from varve.stores.warehouse.tables.grants import missing_role_text, missing_roles
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
+
+    import psycopg
 
     from varve.sql.sql_asset import SqlAsset
     from varve.sql.syntax.errors import Problem
@@ -25,6 +27,12 @@ def refuse_missing_roles(files: Iterable[SqlAsset]) -> None:
     """Raise SqlErrors with each role of a GRANT that the server has not; no server is started for that."""
     if problems := _role_problems(files):
         raise SqlErrors(problems)
+
+
+def refuse_unknown_roles(connection: psycopg.Connection, roles: Sequence[str]) -> None:
+    """Raise VarveError where the server lacks one of the roles."""
+    if missing := missing_roles(connection, roles):
+        raise VarveError(f"{missing_role_text(connection, missing[0])} Nothing was changed.")
 
 
 def _role_problems(files: Iterable[SqlAsset]) -> list[Problem]:

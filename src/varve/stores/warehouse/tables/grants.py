@@ -48,12 +48,6 @@ def missing_role_text(connection: psycopg.Connection, role: str) -> str:
     )
 
 
-def refuse_unknown_roles(connection: psycopg.Connection, roles: Sequence[str]) -> None:
-    """Raise VarveError where the server has one of the roles not."""
-    if missing := missing_roles(connection, roles):
-        raise VarveError(f"{missing_role_text(connection, missing[0])} Nothing was changed.")
-
-
 def may_select(connection: psycopg.Connection, name: sql.Identifier) -> set[str]:
     """The roles that are granted SELECT on a view, its owner too; none where there is no such view."""
     return {role for (role,) in connection.execute(_MAY_SELECT, (name.as_string(connection),))}

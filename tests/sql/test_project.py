@@ -117,6 +117,12 @@ def test_a_bad_query_is_refused_with_its_place(query: str, expected: str) -> Non
     assert "^" in message
 
 
+def test_one_misspelt_column_is_one_problem() -> None:
+    message = problems(RECEIPTS, sales("AS SELECT product, prise FROM shop.receipts WHERE day = today"))
+    assert "unknown column prise. Did you mean price?" in message
+    assert message.count("1.sql:") == 1
+
+
 def test_a_variable_that_a_column_hides_is_refused() -> None:
     text = (
         sales("AS SELECT product, price FROM shop.receipts WHERE day = today")

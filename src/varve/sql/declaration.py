@@ -80,7 +80,8 @@ def dataset_of(
                 sql.name_span, f"declare the columns: CREATE DATASET {sql.name} (column TYPE COMMENT 'what it means')."
             )
         )
-    problems += declared_problems(sql)
+    unknown = {sql.span_at(finding.node) for finding in queries.findings} if queries is not None else set()
+    problems += declared_problems(sql, unknown)
     if problems:
         raise SqlErrors(problems)
     try:

@@ -6,6 +6,7 @@ Not here: its scopes (partitions/scopes.py), the code that it names (code/foreig
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from sqlglot import exp
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
     from varve.sql.partitions.dependencies import Inference
     from varve.sql.pushdown.scans import Dependencies
-    from varve.sql.syntax.errors import Problem
+    from varve.sql.syntax.errors import Problem, Span
     from varve.sql.types.outputs import Output
 
 CLOCKS = {
@@ -160,8 +161,11 @@ def _call_problems(sql: SqlDataset, query: exp.Query) -> Iterator[Problem]:
             )
 
 
-def declared_problems(sql: SqlDataset) -> Iterator[Problem]:
-    """Yield a problem for each declared column that the query does not have, and the other way round."""
+def declared_problems(sql: SqlDataset, told: Collection[Span] = ()) -> Iterator[Problem]:
+    """Yield a problem for each declared column that the query does not have, and the other way round.
+
+    Nothing of a column that is misspelt in the query: `told` is where a problem was found already.
+    """
     if sql.query is None or not sql.columns:
         return
     first = next(_outermost_selects(sql.query), None)
@@ -171,8 +175,15 @@ def declared_problems(sql: SqlDataset) -> Iterator[Problem]:
         expression.output_name.lower(): expression for expression in first.expressions if expression.output_name
     }
     declared = {column.name.lower(): column for column in sql.columns}
+    misspelt = {
+        name
+        for name, projection in projections.items()
+        if isinstance(projection, exp.Column) and sql.span_at(projection) in told
+    }
+    missing = declared.keys() - projections.keys()
+    meant = {match for name in misspelt for match in get_close_matches(name, missing, n=1)}
     for name, column in declared.items():
-        if name not in projections:
+        if name not in projections and name not in meant:
             yield sql.problem(column.span, f"the query has no column {column.name}.{nearest(name, projections)}")
     partitions = {column.name.lower() for column in sql.partition_columns}
     for name, projection in projections.items():
@@ -181,7 +192,7 @@ def declared_problems(sql: SqlDataset) -> Iterator[Problem]:
                 sql.span_at(projection),
                 f"{name} is a partition column: its value is INSERT's, so leave it out of the query.",
             )
-        elif name not in declared:
+        elif name not in declared and name not in misspelt:
             remedy = nearest(name, declared) or " Declare it, or leave it out."
             yield sql.problem(
                 sql.span_at(projection),

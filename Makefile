@@ -19,7 +19,8 @@ CLASSIC := tests/stores/test_stores.py tests/stores/lake/test_write.py tests/sto
 DAGSTER := tests/dagster/test_atomic_publish.py tests/dagster/test_failures.py tests/dagster/test_reading.py
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo ui test test-fast torture torture-long lint lint-deploy docs format bench down browser pooler clean
+.PHONY: help install demo ui test test-fast torture torture-long lint style types imports lint-deploy docs format bench down \
+  browser pooler prepared clean
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -41,14 +42,14 @@ demo: $(INSTALLED) ## Real flights through the whole pipeline, then a correction
 ui: $(INSTALLED) ## The Dagster UI with its daemon on 127.0.0.1:3000
 	$(BIN)/varve ui
 
-test: $(INSTALLED) $(CLASSES) browser pooler ## The tests, on Spark Connect, then those of the stores again in classic mode
+test: prepared ## The tests, on Spark Connect, then those of the stores again in classic mode
 	$(BIN)/pytest --numprocesses 2 --durations 25
 	$(BIN)/pytest --numprocesses 2 -m spark --spark-mode classic $(CLASSIC) $(DAGSTER)
 
 test-fast: $(INSTALLED) ## The tests that need no server: a minute, while you write
 	$(BIN)/pytest --fast --numprocesses 2
 
-torture: $(INSTALLED) $(CLASSES) browser pooler ## The tests that take minutes each: crashes, races, oracles over random histories and queries
+torture: prepared ## The tests that take minutes each: crashes, races, oracles over random histories and queries
 	$(BIN)/pytest --slow --numprocesses 2
 	$(BIN)/pytest --slow -m spark --spark-mode classic
 	$(BIN)/pytest --numprocesses 2 -m spark --spark-mode classic $(STORES) $(DAGSTER)
@@ -57,11 +58,19 @@ torture: $(INSTALLED) $(CLASSES) browser pooler ## The tests that take minutes e
 torture-long: $(INSTALLED) $(CLASSES) ## Random programs over everything at once, with kills and readers (HOURS=1 SEED=1)
 	$(BIN)/python -m tests.torture.long --hours $(HOURS) --seed $(SEED)
 
-lint: $(INSTALLED) docs ## Style, types, who may import whom, and the documents
+lint: style types imports docs ## Style, types, who may import whom, and the documents
+
+style: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+types: $(INSTALLED)
 	$(BIN)/mypy
+
+imports: $(INSTALLED)
 	$(BIN)/lint-imports
+
+prepared: $(INSTALLED) $(CLASSES) browser pooler # What `make test` needs, without the tests
 
 lint-deploy: # deploy/, by hadolint, helm and kubernetes-validate, which must be on the PATH; RENDER=1 writes rendered.yaml anew
 	hadolint deploy/images/*.Dockerfile
@@ -89,7 +98,7 @@ browser: # The UI tests drive Chromium; as root on Debian it is installed here, 
 	    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium >/dev/null; } || \
 	  { echo "The UI tests need Chromium on the PATH; install it (Debian: apt-get install chromium)."; exit 1; }
 
-pooler: # The tests of readers behind a pooler run a pgbouncer; installed in the same way
+pooler: browser # The tests of readers behind a pooler run a pgbouncer; installed in the same way, one after the other
 	@command -v pgbouncer >/dev/null || test -x /usr/sbin/pgbouncer || \
 	  { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && \
 	    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq pgbouncer >/dev/null; } || \

@@ -154,14 +154,15 @@ def refuse_declared(name: str) -> None:
 
 def readers_of(name: str, graph: Graph) -> list[str]:
     """Return the datasets of the project that read this one, with the files of those that cannot be used without it."""
-    of_graph = [reader for reader, reads in graph.reads.items() if any(read.dataset.name == name for read in reads)]
+    of_graph = {reader for reader, reads in graph.reads.items() if any(read.dataset.name == name for read in reads)}
     # As a table of others: its Hive table, or its view.
-    by_name = [
+    by_name = {
         dataset.name for dataset in graph.datasets.values()
         if dataset.external is not None and dataset.external.name == name
-    ]  # fmt: skip
+    }  # fmt: skip
     broken = [f"{each.title} ({each.file})" for each in graph.broken if name in (*each.reads, *each.waits_for)]
-    return sorted({*of_graph, *by_name}) + sorted(broken)
+    # One that is declared over the table of its own name, or reads its own past, is no reader to be changed.
+    return sorted((of_graph | by_name) - {name}) + sorted(broken)
 
 
 def show(console: Console, report: DropReport) -> None:

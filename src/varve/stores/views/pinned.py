@@ -5,6 +5,7 @@ Not here: the store (store.py).
 
 from __future__ import annotations
 
+import datetime as dt
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
@@ -56,4 +57,16 @@ def _change(batch: Batch, pinned: Sequence[TakenFile]) -> str:
     if new := sorted(now.keys() - before.keys()):
         return f"{new[0]} is new"
     written = [uri for uri in sorted(before) if before[uri] != now[uri]]
-    return f"{written[0]} was written again ({before[written[0]]}; now {now[written[0]]})" if written else ""
+    if not written:
+        return ""
+    return f"{written[0]} was written again ({_shown(before[written[0]])}; now {_shown(now[written[0]])})"
+
+
+def _shown(state: str) -> str:
+    """The state of a listed file for people: a local file system says its time as seconds since 1970."""
+    size, _, changed = state.partition(", ")
+    try:
+        time = dt.datetime.fromtimestamp(float(changed), dt.UTC)
+    except ValueError:
+        return state
+    return f"{size}, {time:%Y-%m-%d %H:%M:%S.%f} UTC"

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def schedules(loaded: LoadedProject) -> list[dg.ScheduleDefinition]:
     """All schedules of this project."""
     # Draws the state of every partition, and runs the checks of what arrived and of files that cannot be used.
-    report = report_schedule(data_checks(loaded))
+    report = report_schedule(data_checks(loaded), project=loaded.graph.project)
     # A captured table with `verify="0 3 * * *"` is compared with its source then.
     return [
         report,

@@ -37,6 +37,9 @@ def history(request: pytest.FixtureRequest, make_lab: Callable[..., Lab]) -> tup
         session.start()
     for session in sessions:
         session.join(timeout=120)
+    # Those of the sessions may all have been rolled back.
+    lab.sql("truncate {t}")
+    lab.sql("insert into {t} (w, id, big) values (7, 1, 'after it')")
     return lab, decoded(lab, "proto_version", "1")
 
 

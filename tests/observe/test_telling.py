@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import psycopg
 
-from tests.catalog.test_planning import DAILY, GRAPH, day
+from tests.catalog.test_planning import DAILY, GRAPH, begin, day, finish
 from tests.observe.openlineage import problems
 from varve.catalog.catalog import Catalog
 from varve.dagster.runs.telling import Telling, tell_dead
+from varve.observe.lineage.moves import tell_moves
 from varve.stores.open_build import OpenBuild
 
 if TYPE_CHECKING:
@@ -49,4 +50,36 @@ def test_a_killed_run_is_told_as_failed_by_the_tick_that_finds_it(
     assert [event["eventType"] for event in events] == ["START", "START", "FAIL", "FAIL"]
     assert [event["run"]["runId"] for event in events[:2]] == [event["run"]["runId"] for event in events[2:]]
     assert "killed" in events[-1]["run"]["facets"]["errorMessage"]["message"]
+    assert [problem for event in events for problem in problems(event)] == []
+
+
+def test_what_is_rolled_back_and_withdrawn_is_told(
+    settings: Settings, fresh_database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent = tmp_path / "events"
+    monkeypatch.setenv("OPENLINEAGE__TRANSPORT__TYPE", "file")
+    monkeypatch.setenv("OPENLINEAGE__TRANSPORT__LOG_FILE_PATH", str(sent))
+    monkeypatch.setenv("OPENLINEAGE__TRANSPORT__APPEND", "true")
+    with psycopg.connect(fresh_database, autocommit=True) as connection:
+        catalog = Catalog(connection)
+        catalog.ensure_schema()
+        keys, builds = (day(1), day(2)), []
+        for _ in range(2):
+            builds.append(begin(catalog, DAILY, *keys))
+            finish(catalog, builds[-1])
+        first, second = [build.batch_id for build in builds]
+        build = catalog.lock_partitions(DAILY, keys, run_id="rollback-1 by ann")
+        targets = {day(1): first}
+        with connection.transaction():
+            catalog.repoint(build, targets, reason="by mistake", at=catalog.instant())
+        catalog.release(build)
+        tell_moves(GRAPH, connection, settings.project, "rollback-1 by ann")
+    events = [json.loads(line) for line in sent.read_text(encoding="utf-8").splitlines()]
+    told = [event["run"]["facets"]["varve_partition"] for event in events]
+    assert [(facet["partition"], facet["publish"], facet["replaced"] == str(second)) for facet in told] == [
+        (day(1).path, "rolled back", True), (day(2).path, "withdrawn", True),
+    ]  # fmt: skip
+    assert events[0]["outputs"][0]["facets"]["version"]["datasetVersion"] == str(first)
+    assert "version" not in events[1]["outputs"][0]["facets"]
+    assert {event["eventType"] for event in events} == {"COMPLETE"}
     assert [problem for event in events for problem in problems(event)] == []

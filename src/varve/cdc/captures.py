@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 import psycopg
 
 from varve.catalog.catalog import Catalog
+from varve.catalog.code.owners import Owners
 from varve.catalog.leases import MARK_SESSION
 from varve.cdc import retention
 from varve.cdc.added_columns import forgotten
@@ -187,6 +188,7 @@ def opened(
             connection.execute(MARK_SESSION, (run_id,))
         positions.ensure_schema()
         if lock:
+            Owners(connection, settings.project_name).claim_all([captured.dataset.name], "Nothing was captured.")
             positions.lock(captured.dataset.name)
         try:
             log = EventLog(settings.lake, captured.dataset)

@@ -165,7 +165,9 @@ def check(
 
 @app.command("import")
 def import_table(
-    table: Annotated[str, typer.Argument(help="A table of the metastore, as db.name.")],
+    table: Annotated[
+        str, typer.Argument(help="A table of the metastore, or a dataset of another project, as db.name.")
+    ],
     *,
     name: Annotated[str, typer.Option("--as", help="What the dataset is called; default: as the table.")] = "",
     copies: Annotated[
@@ -174,6 +176,8 @@ def import_table(
     only_print: Annotated[bool, typer.Option("--print", help="Print the file, and write none.")] = False,
 ) -> None:
     """Write the EXTERNAL file of a table that exists: its columns, and its partitions by those that are there.
+
+    Of a dataset that another project over the same catalog computes: as that declares it, to be read here.
 
     Example: [bold]varve import dumps.clicks[/]
     """

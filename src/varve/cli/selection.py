@@ -12,11 +12,13 @@ import socket
 from typing import TYPE_CHECKING
 
 from varve.cli.context import chosen_graph
-from varve.model.errors import UnknownPartition, VarveError, some
+from varve.model.errors import OtherOwner, UnknownPartition, VarveError, some
 from varve.model.partitions.key import parse_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+    import psycopg
 
     from varve.model.dataset import Dataset
 
@@ -36,6 +38,20 @@ def declared(name: str) -> Dataset:
             f"there is no dataset {name!r}; there are {', '.join(sorted(chosen_graph().datasets)) or 'none'}."
         )
     return chosen_graph().datasets[name]
+
+
+def refuse_of_others(connection: psycopg.Connection, names: Iterable[str], lost: str = "Nothing was changed.") -> None:
+    """Raise OtherOwner where a dataset belongs to another project, or is declared as one of another project."""
+    from varve.catalog.code.owners import Owners
+
+    graph, asked = chosen_graph(), list(names)
+    for dataset in (graph.datasets[name] for name in asked if name in graph.datasets):
+        if dataset.of_project:
+            raise OtherOwner(
+                f"{dataset} is declared as a dataset of project {dataset.of_project}, and is only read here. {lost} Do "
+                "it in that project."
+            )
+    Owners(connection, graph.project).refuse(asked, lost)
 
 
 def matching(dataset: Dataset, words: Sequence[str], paths: Iterable[str]) -> list[str]:

@@ -6,6 +6,7 @@ is touched. All else happens when a run, a sensor or a command needs it.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -83,7 +84,7 @@ def build_defs(
     """
     project = project or Project.find()
     declared = tuple(with_rejected(datasets))
-    graph = graph_of(declared)
+    graph = replace(graph_of(declared), project=project.sensor_settings.project_name)
     loaded = LoadedProject(project, declared, graph)
     resources = {
         "spark": SparkResource.of(project),
@@ -110,7 +111,7 @@ def build_defs(
                 *[capture.sensor for capture in captures],
             ],
             schedules=[
-                report_schedule(data_checks(loaded)),
+                report_schedule(data_checks(loaded), project=graph.project),
                 *[schedule for capture in captures for schedule in capture.schedules],
                 *schedules,
             ],
@@ -168,7 +169,7 @@ def _sensors(graph: Graph, project: Project, *, on: bool) -> list[dg.SensorDefin
     sensors, interval = [], project.sensor_settings.sensor_interval_seconds
     if any(dataset.arrives for dataset in graph.datasets.values()):
         sensors.append(arrival_sensor(graph, project, interval, on=on))
-    if not all(dataset.arrives or dataset.rejected_of for dataset in graph.datasets.values()):
+    if any(dataset.is_computed for dataset in graph.datasets.values()):
         sensors.append(downstream_sensor(graph, project, interval, on=on))
     if has_sets(graph):
         sensors.append(partition_sets_sensor(graph))

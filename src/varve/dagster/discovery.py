@@ -9,7 +9,7 @@ Not here: what Dagster is given of them (definitions.py).
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -54,7 +54,7 @@ def load_project(project: Project) -> LoadedProject:
     from varve.dagster.assets.datasets import graph_of
 
     datasets = tuple(discover(project))
-    return LoadedProject(project, datasets, graph_of(datasets))
+    return LoadedProject(project, datasets, replace(graph_of(datasets), project=project.sensor_settings.project_name))
 
 
 def discover(project: Project) -> list[DatasetAsset | BrokenDataset]:
@@ -101,7 +101,8 @@ def _without_dagster(project: Project) -> Graph | None:
     if not project.assets.is_dir() or python_assets(project.assets):
         return None
     files = sql_datasets(project.assets)
-    return graph_of_sql(files, [*files.broken, *broken_modules(project.assets)])
+    graph = graph_of_sql(files, [*files.broken, *broken_modules(project.assets)])
+    return replace(graph, project=project.sensor_settings.project_name)
 
 
 def graph_of_folder(folder: Path, files: SqlFiles) -> Graph:

@@ -67,12 +67,17 @@ class Driver:
         Raises VarveError where a sensor or a run fails.
         """
         executed = 0
-        while requests := [*self._tick("arrivals"), *self._tick("downstream")]:
+        there = [name for name in ("arrivals", "downstream") if self._has_sensor(name)]
+        while requests := [request for name in there for request in self._tick(name)]:
             # Upstream runs come first. The next tick asks again for the partitions that read their new batches.
             for request in requests:
                 self._execute(request)
                 executed += 1
         return executed
+
+    def _has_sensor(self, name: str) -> bool:
+        """Return whether the project has it: nothing may arrive in it, or nothing be computed."""
+        return self.definitions.get_repository_def().has_sensor_def(name)
 
     def _tick(self, name: str) -> Iterator[dg.RunRequest]:
         sensor = self.definitions.get_repository_def().get_sensor_def(name)
@@ -155,7 +160,7 @@ def run_due(project: Project) -> list[str]:
 def _is_settling(settings: Settings, graph: Graph) -> bool:
     """Return whether files of a graph's datasets were seen that changed a moment ago."""
     with connect(settings, application="varve run_due") as connection:
-        return any(dataset in graph.datasets for dataset, _ in RejectedArrivals(connection).settling())
+        return any(dataset in graph.own for dataset, _ in RejectedArrivals(connection).settling())
 
 
 def spelt(request: dg.RunRequest) -> str:

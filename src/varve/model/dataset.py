@@ -80,6 +80,7 @@ class Dataset:
         reject_into: how many rows of a landing partition may be unreadable, and the dataset that takes those rows.
         rejected_of: the landing dataset whose rejected rows this dataset holds, and whose runs write it; "" for any
             other dataset.
+        of_project: the project that computes it, where that is another one over the same catalog: here it is only read.
     """
 
     name: str
@@ -99,11 +100,12 @@ class Dataset:
     # Not in the code version either: a batch without rejected rows is the same under any tolerance.
     reject_into: RejectInto | None = field(default=None, repr=False)
     rejected_of: str = field(default="", repr=False)
+    of_project: str = field(default="", repr=False)
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
             raise VarveError(f"dataset {self.name!r}: a name is `db.table` in lower-case letters, digits and _.")
-        if self.arrives:
+        if self.arrives or self.of_project:
             # Others may send data for the window that is still open.
             object.__setattr__(self, "partitioning", self.partitioning.reaching(1))
         if self.is_view:
@@ -227,6 +229,11 @@ class Dataset:
     def arrives(self) -> bool:
         """Whether its partitions come from landing files or an external table; such a dataset reads no other."""
         return bool(self.landing) or self.external is not None
+
+    @property
+    def is_computed(self) -> bool:
+        """Whether runs of its own compute it from what it reads, or from nothing."""
+        return not (self.arrives or self.rejected_of or self.of_project)
 
     @property
     def is_view(self) -> bool:

@@ -52,6 +52,10 @@ class CodeNotDeployed(VarveError):
     """A run has other code than is deployed for its dataset, or would mix the two; nothing was computed."""
 
 
+class OtherOwner(VarveError):
+    """A dataset belongs to another project over the same catalog, which alone computes and changes it."""
+
+
 class LeaseLost(VarveError):
     """A run continues although its lease is gone: it was frozen until the lease expired, or somebody ended it."""
 

@@ -95,7 +95,7 @@ def needed(
     answers: dict[Partitioning, dict[str, bool]] = {}
     for dataset in reversed(graph.in_order()):
         named = wanted.datasets == (dataset.name,)
-        if dataset.rejected_of or not (named or dataset.name in open_datasets):
+        if dataset.rejected_of or dataset.of_project or not (named or dataset.name in open_datasets):
             continue
         paths = chosen[dataset.name]
         paths |= _asked_for(dataset, wanted, judgements, existing, answers.setdefault(dataset.partitioning, {}))

@@ -55,6 +55,7 @@ class Graph:
             may be retired or deleted because they are absent.
         lineage: for each dataset whose body is a SELECT, its columns, and of which columns of datasets each is made.
         expectations: for each dataset the conditions that its rows must meet before they are published, by name.
+        project: the name under which the project owns datasets of a catalog that it shares with others; "" for none.
     """
 
     datasets: Mapping[str, Dataset]
@@ -64,6 +65,7 @@ class Graph:
     sources: Mapping[str, str] = field(default_factory=dict)
     lineage: Mapping[str, Mapping[str, tuple[tuple[str, str], ...]]] = field(default_factory=dict)
     expectations: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    project: str = ""
 
     def __post_init__(self) -> None:
         for name, reads in self.reads.items():
@@ -79,6 +81,11 @@ class Graph:
         return {
             name: tuple(edge(self.datasets[name], read) for read in self.reads.get(name, ())) for name in self.datasets
         }
+
+    @property
+    def own(self) -> list[str]:
+        """The names of the datasets that are declared to be computed or taken in here."""
+        return [name for name, dataset in self.datasets.items() if not dataset.of_project]
 
     def broken_dataset(self, name: str) -> BrokenDataset | None:
         """The broken dataset of that name, else a broken file whose name is not known; None where there is neither."""

@@ -181,7 +181,7 @@ class Tick:
                 judgement = _not_there(judgement, later)
             self._settle(dataset, own_judgements, path, judgement, changed_paths, has_fact=path in facts)
         for path in unwanted:
-            judgement = _unwanted(facts.get(path, NOTHING), code, has_key=keys.key(path) is not None)
+            judgement = _unwanted(dataset, facts.get(path, NOTHING), code, has_key=keys.key(path) is not None)
             self._settle(dataset, own_judgements, path, judgement, changed_paths, has_fact=False)
         self._memory.runs[name] = self._grouped(dataset, own_judgements, keys)
         self._mark_readers(dataset, changed_paths)
@@ -321,12 +321,14 @@ class Tick:
         return self._keys[partitioning]
 
 
-def _unwanted(fact: Fact, code: CodeState, *, has_key: bool) -> Judgement:
+def _unwanted(dataset: Dataset, fact: Fact, code: CodeState, *, has_key: bool) -> Judgement:
     if fact.run:
         return Judgement(State.IN_FLIGHT, f"run {fact.run[:8]} is on it", pending=True)
     if not fact.batch:
         return Judgement(State.MISSING, "no partition of its dataset, and it has no batch")
     reason = "its retention is over" if has_key else "the graph has no such partition any more"
+    if dataset.of_project:
+        return Judgement(State.CURRENT, f"computed by project {dataset.of_project}; not among the partitions here")
     if code.differs:
         return Judgement(State.ON_HOLD, f"{reason}, but {hold_reason(code, fact.made_by, marked=False)}")
     return Judgement(State.UNWANTED, f"{reason}; to be retired", token=str(fact.batch))

@@ -92,6 +92,11 @@ class SensorSettings(_FromEnvironment):
     console_url: str | None = Field(
         None, description="address of the console, for links to it on the pages of assets; `varve ui` sets its own"
     )
+    project_name: str = Field(
+        "",
+        pattern=r"^([A-Za-z0-9][A-Za-z0-9_.-]{0,62})?$",
+        description="the name under which this project owns its datasets, where several projects share a catalog",
+    )
     alerts_seconds: int = Field(30, ge=1, description="the sensor `alerts` looks again after so many seconds")
 
 

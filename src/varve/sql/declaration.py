@@ -25,7 +25,7 @@ from varve.sql.checks.storage import column_problems, lake_options, storage_prob
 from varve.sql.code.foreign import foreign_problems
 from varve.sql.syntax.body import reads_of
 from varve.sql.syntax.errors import SqlErrors
-from varve.sql.syntax.external import external_of, external_problems, landing_of
+from varve.sql.syntax.external import external_of, external_problems, landing_of, project_of
 from varve.sql.syntax.sql_file import Body, ColumnDefinition, OnUpstreamChange, SqlDataset, TimeSeries
 from varve.sql.syntax.type_names import UNKNOWN, declared_name
 
@@ -95,6 +95,7 @@ def dataset_of(
             owners=sql.owners,
             policy=_policy(sql),
             external=external_of(sql),
+            of_project=project_of(sql),
             incremental=sql.incremental,
             reject_into=sql.reject_into,
             warehouse=warehouse_options(sql, names),

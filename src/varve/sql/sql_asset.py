@@ -101,8 +101,11 @@ class SqlAsset:
 
     @property
     def code_version(self) -> str:
-        """A hash of everything that determines the rows; comments, owners and layout do not."""
-        return self.compiled.code_version
+        """A hash of everything that determines the rows; comments, owners and layout do not.
+
+        Empty for a dataset that another project computes.
+        """
+        return "" if self.dataset.of_project else self.compiled.code_version
 
     @property
     def lineage(self) -> dict[str, tuple[ColumnName, ...]]:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from varve.catalog.code.generations import Generations
+from varve.catalog.code.owners import Owners
 from varve.model.errors import NOTHING_LOST, CodeNotDeployed, VarveError, counted
 from varve.model.partitions.own_calendar import Calendar
 from varve.model.policy import OnCodeChange, instant_of
@@ -171,8 +172,11 @@ class Deployments:
     def states(self, graph: Graph, *, deploy: bool = False) -> dict[str, CodeState]:
         """The code of each dataset of a graph beside what is deployed.
 
-        With `deploy`, new code is deployed where nobody has to decide; without it, it only counts as if it were.
+        With `deploy`, new code is deployed where nobody has to decide, and datasets that nobody owns are claimed;
+        without it, new code only counts as if it were deployed.
         """
+        owners = Owners(self.connection, graph.project)
+        of_others = owners.claim(graph.own) if deploy else owners.others(graph.own)
         current = self.current(graph.datasets)
         held = [
             name for name, deployment in current.items()
@@ -185,12 +189,17 @@ class Deployments:
         evolving = self._evolving(graph, current)
         for name, version in graph.code_versions.items():
             dataset, deployment = graph.datasets[name], current.get(name)
+            if name in of_others:
+                in_force = "" if deployment is None else deployment.code_version
+                states[name] = CodeState(version, in_force, owner=of_others[name])
+                continue
             if not version:
                 continue
             is_deployed = deployment is not None and deployment.code_version == version
             if name in evolving:
                 in_force = "" if deployment is None else deployment.code_version
-                states[name] = CodeState(version, in_force, evolving=evolving[name])
+                of_project = graph.datasets[evolving[name]].of_project
+                states[name] = CodeState(version, in_force, evolving=evolving[name], of_project=of_project)
                 continue
             if not is_deployed and self._decided_by_itself(dataset, version, deployment, by_run=False):
                 if deploy:
@@ -232,6 +241,7 @@ class Deployments:
             name for name in deployed
             if (windows := graph.datasets[name].partitioning.time) is not None and isinstance(windows.tiling, Calendar)
         }  # fmt: skip
+        changed |= {name for name, dataset in graph.datasets.items() if dataset.of_project}
         moving = Generations(self.connection).breaking(graph.datasets[name] for name in sorted(changed))
         readers = {
             name: upstream.name for name, dataset in graph.datasets.items() if moving
@@ -299,7 +309,10 @@ class Deployments:
 
     def refuse_evolving(self, dataset: Dataset, upstreams: Iterable[Dataset]) -> None:
         """Raise CodeNotDeployed where a dataset is to be read as another generation than there is."""
-        for name, reasons in Generations(self.connection).breaking(upstreams).items():
+        by_name = {upstream.name: upstream for upstream in upstreams}
+        for name, reasons in Generations(self.connection).breaking(by_name.values()).items():
+            if project := by_name[name].of_project:
+                raise CodeNotDeployed(f"{dataset} reads {name}: {otherwise(project, name, reasons)}")
             raise CodeNotDeployed(f"{dataset} reads {new_generation(name, reasons)}")
 
     def refuse_other_code(self, build: Build) -> None:
@@ -337,6 +350,14 @@ def new_generation(name: str, reasons: Sequence[str]) -> CodeNotDeployed:
     return CodeNotDeployed(
         f"{name}: the declaration here is of another generation than readers see. {' '.join(reasons)} {NOTHING_LOST} "
         f"`varve evolve {name}` builds it beside the old one, and moves readers when it is complete."
+    )
+
+
+def otherwise(project: str, name: str, reasons: Sequence[str]) -> str:
+    """What is wrong where a dataset of another project is declared here otherwise than that publishes it."""
+    return (
+        f"project {project} publishes it otherwise than it is declared here. {' '.join(reasons)} {NOTHING_LOST} "
+        f"`varve import {name} --print` shows how it is now."
     )
 
 

@@ -23,7 +23,7 @@ from varve.model.errors import BadInput, VarveError
 from varve.model.partitions.dimension import DynamicDimension
 from varve.model.partitions.partitioning import Partitioning
 from varve.model.schema import ColumnType, Schema
-from varve.planning.changes.generation import EnvironmentGeneration, Shape, begins_generation, breaks
+from varve.planning.changes.generation import EnvironmentGeneration, Shape, begins_generation, breaks, misread
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -162,7 +162,7 @@ class Generations:
         """Those of the datasets whose declarations do not fit to what readers see of them, each with the reasons."""
         by_name = {dataset.name: dataset for dataset in datasets}
         published = self.published(by_name) if by_name else {}
-        reasons = {name: breaks(published[name].shape, shape_of(by_name[name])) for name in published}
+        reasons = {name: _unfit(published[name].shape, by_name[name]) for name in published}
         return {name: listed for name, listed in reasons.items() if listed}
 
     def refuse_unreadable(self, dataset: Dataset, batches: Iterable[Batch]) -> None:
@@ -172,7 +172,7 @@ class Generations:
             dataset.name, [batch.partition for batch in listed], [batch.batch_id.millis for batch in listed],
         )  # fmt: skip
         for path, batch_id, store, declared in self.connection.execute(_GENERATIONS_OF, parameters).fetchall():
-            if reasons := breaks(Shape(store, columns_of(declared)), shape_of(dataset)):
+            if reasons := _unfit(Shape(store, columns_of(declared)), dataset):
                 raise BadInput(
                     f"{dataset} {path} batch {BatchId(batch_id)} is of another generation than it is declared as here. "
                     f"{' '.join(reasons)} Nothing was read. Read it with the code of then; or "
@@ -190,7 +190,7 @@ class Generations:
         fits: that one's batches are taken and not computed again.
         """
         entered: dict[str, int] = dict(self.connection.execute(_ENTERED, (environment,)).fetchall())
-        for name, published in self.published(graph.datasets).items():
+        for name, published in self.published(graph.own).items():
             dataset = graph.datasets[name]
             number: int = published.generation
             before: Mapping[str, Any] = published.declaration
@@ -259,6 +259,11 @@ class Generations:
         number, declared = int(row[0]), declaration(dataset)
         self.connection.execute(_BEGIN, (dataset.name, number, dataset.store, Jsonb(declared)))
         return number, declared
+
+
+def _unfit(published: Shape, dataset: Dataset) -> tuple[str, ...]:
+    """Why published batches do not fit the declaration of a dataset; empty where they do."""
+    return (misread if dataset.of_project else breaks)(published, shape_of(dataset))
 
 
 def shape_of(dataset: Dataset) -> Shape:

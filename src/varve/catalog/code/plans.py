@@ -13,6 +13,7 @@ from psycopg.types.json import Jsonb
 from varve.catalog.backfills import Backfills
 from varve.catalog.code.deployments import Decision, Deployments, new_generation
 from varve.catalog.code.generations import Generations
+from varve.catalog.code.owners import Owners
 from varve.model.errors import VarveError
 from varve.model.policy import OnCodeChange
 from varve.planning.changes.code_changes import CodeChange, DeployedCode, code_changes, digest_of
@@ -90,7 +91,8 @@ class Plans:
             elif state is not None and state.may_be_mixed:
                 others[name] = deployments.outdated([name]).get(name, {})
         counts = {name: count for name, (_, count, *_) in declarations.items()}
-        changes = code_changes(self.graph, deployed, others, counts, self.members, now)
+        of_others = Owners(self.connection, self.graph.project).others()
+        changes = code_changes(self.graph, deployed, others, counts, self.members, now, of_others)
         return CodePlan(tuple(self._with_costs(changes, declarations)))
 
     def kept(self, now: dt.datetime, *, by: str) -> CodePlan:
@@ -140,6 +142,7 @@ class Plans:
                 for name, reasons in Generations(self.connection).breaking([dataset]).items():
                     raise new_generation(name, reasons)
                 own = replace(decision or Decision.of_policy(dataset), plan=number)
+                Owners(self.connection, self.graph.project).claim_all([change.dataset], "Nothing was changed.")
                 deployments.deploy(dataset, change.version, change.after, own, by=by)
                 done.append((change, own))
             if len(done) == len(names):

@@ -58,6 +58,7 @@ RENAMED = ("publish", "published", "withdrawn", "part", "part_file", "batch_part
 ENDED = (
     "pin", "current", "hold", "acceptance", "arrival", "rejected_arrival", "left_out", "reopened", "dirty",
     "accepted_code", "deployed", "deployment", "overlay", "environment_code", "environment_generation",
+    "owner",
 )  # fmt: skip
 _RENAME = sql.SQL("update {} set dataset = %(remains)s where dataset = %(dataset)s")
 _END = sql.SQL("delete from {} where dataset = %(dataset)s")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from varve.catalog.catalog import Catalog
 from varve.catalog.code.generations import Generations
+from varve.catalog.code.owners import Owners
 from varve.catalog.history.drops import Drops, declared_name, is_dropped
 from varve.catalog.recovery.recovery import recover
 from varve.cdc.health import capture_findings, captured_sources
@@ -22,7 +23,7 @@ from varve.planning.arrivals.landing_file import RejectionKind
 from varve.stores.open import open_store, store_names
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from rich.console import Console
 
@@ -92,6 +93,8 @@ def doctor(dataset: str | None, *, deep: bool = False) -> Examined:
     with opened() as history:
         catalog = Catalog(history.connection)
         kinds = built(history, dataset)
+        of_others = Owners(history.connection, chosen_graph().project).others()
+        examined.findings += _of_other_projects(history, dataset, of_others)
         examined.findings += _of_clocks(history) if dataset is None else []
         examined.findings += [
             Finding(dropped.name, "", None, "it was dropped, and readers by name may still be shown it", _FINISH_DROP)
@@ -99,7 +102,7 @@ def doctor(dataset: str | None, *, deep: bool = False) -> Examined:
             if not dropped.finished
         ]
         for name in kinds:
-            if is_dropped(name):
+            if is_dropped(name) or name in of_others:
                 continue
             present = history.present(name)
             declared = chosen_graph().datasets.get(name)
@@ -143,7 +146,7 @@ def doctor(dataset: str | None, *, deep: bool = False) -> Examined:
         examined.findings += [
             Finding(name, path, batch_id, "its run ended without a word, killed or cut off", _SWEEP)
             for name, path, batch_id in catalog.dead_batches()
-            if dataset in {None, name}
+            if dataset in {None, name} and name not in of_others
         ]
         examined.findings += [
             Finding(
@@ -155,11 +158,12 @@ def doctor(dataset: str | None, *, deep: bool = False) -> Examined:
             )
             for name in ([None] if dataset is None else kinds)
             for batch in history.undeleted(name)
+            if batch.dataset not in of_others
         ]
         examined.rejected = [
             rejected_file
             for rejected_file in rejected_values(history.connection)
-            if dataset in {None, rejected_file["dataset"]}
+            if dataset in {None, rejected_file["dataset"]} and rejected_file["dataset"] not in of_others
         ]
         for rejected_file in examined.rejected:
             if rejected_file["kind"] != RejectionKind.EARLY:
@@ -168,7 +172,9 @@ def doctor(dataset: str | None, *, deep: bool = False) -> Examined:
                 examined.findings.append(
                     Finding(rejected_file["dataset"], rejected_file["partition"] or "", None, problem, remedy)
                 )
-        examined.findings += capture_findings(history.connection, dataset)
+        examined.findings += [
+            finding for finding in capture_findings(history.connection, dataset) if finding.dataset not in of_others
+        ]
         examined.findings += [
             Finding(
                 name,
@@ -178,7 +184,7 @@ def doctor(dataset: str | None, *, deep: bool = False) -> Examined:
                 f"Declare it again, or end it: `varve drop {name}`.",
             )
             for name, source in captured_sources(history.connection, dataset).items()
-            if name not in kinds and name not in chosen_graph().datasets
+            if name not in kinds and name not in chosen_graph().datasets and name not in of_others
             if chosen_graph().broken_dataset(name) is None
         ]
         for kind in sorted(set(kinds.values())):
@@ -190,6 +196,29 @@ def doctor(dataset: str | None, *, deep: bool = False) -> Examined:
                     problem = f"{leftover.location} ({size_text(leftover.size)}) belongs to no batch"
                     examined.findings.append(Finding(leftover.dataset, "", None, problem, _SWEEP))
     return examined
+
+
+def _of_other_projects(history: History, dataset: str | None, of_others: Mapping[str, str]) -> Sequence[Finding]:
+    """What is declared here of other projects, and does not fit to what those have or publish."""
+    graph, findings = chosen_graph(), []
+    foreign = {name: each for name, each in graph.datasets.items() if each.of_project and dataset in {None, name}}
+    unfit = Generations(history.connection).breaking(foreign.values())
+    for name, declared in foreign.items():
+        owner = of_others.get(name)
+        if owner != declared.of_project:
+            there = f"it belongs to project {owner}" if owner else "no other project has it"
+            problem = f"declared as of project {declared.of_project}, and {there}"
+            findings.append(Finding(name, "", None, problem, "Name the project that computes it, or compute it here."))
+        elif reasons := unfit.get(name):
+            problem = f"project {owner} publishes it otherwise than it is declared here: {' '.join(reasons)}"
+            remedy = f"Its readers here wait. Declare it as it is: `varve import {name} --print`."
+            findings.append(Finding(name, "", None, problem, remedy))
+    for name, owner in of_others.items():
+        if name in graph.own and dataset in {None, name}:
+            problem = f"it belongs to project {owner}, and is declared here too, which counts for nothing"
+            remedy = f"Delete the declaration; read it: `varve import {name}`; or take it over: `varve own {name}`."
+            findings.append(Finding(name, "", None, problem, remedy))
+    return findings
 
 
 def _of_clocks(history: History) -> Sequence[Finding]:
@@ -221,9 +250,14 @@ def repair(dataset: str | None, *, from_storage: bool) -> Repaired:
                         recovered = recover(catalog.connection, kind, inventory)
                         repaired.recovered.append(recovered)
                         repaired.findings += recovered.findings
+        of_others = Owners(history.connection, chosen_graph().project).others()
         for name in built(history, dataset):
             declared = chosen_graph().datasets.get(name)
-            if declared is not None and not Generations(history.connection).breaking([declared]):
+            if (
+                name not in of_others
+                and declared is not None
+                and not Generations(history.connection).breaking([declared])
+            ):
                 repaired.shown[name] = open_store(declared.store, settings, catalog, _session).repair(declared)
     return repaired
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from varve.catalog.catalog import Catalog
 from varve.catalog.code.generations import Generations
+from varve.catalog.code.owners import Owners
 from varve.catalog.history.drops import Drops, declared_name, is_dropped
 from varve.cdc.ending import ending_capture
 from varve.cli.batches import sweep
@@ -98,6 +99,7 @@ def drop(
     settings = chosen_settings()
     with opened() as history:
         connection = history.connection
+        Owners(connection, _graph().project).refuse([name])
         catalog, drops = Catalog(connection), Drops(connection)
         kind = history.stores().get(name)
         with ending_capture(connection, settings, name, source_is_gone=source_is_gone, step=step) as capture:

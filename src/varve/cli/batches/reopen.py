@@ -11,7 +11,7 @@ import pendulum
 
 from varve.catalog.parts import Parts
 from varve.cli.batches.history import opened
-from varve.cli.selection import declared, matching, who
+from varve.cli.selection import declared, matching, refuse_of_others, who
 from varve.model.errors import UnknownPartition, VarveError, counted
 from varve.planning.arrivals.growing import closed_since
 
@@ -34,6 +34,7 @@ def reopen(name: str, words: Sequence[str], *, reason: str, close: bool, dry_run
             f"{dataset} closes no partition: its header has no INCREMENTAL CLOSED AFTER. Nothing was changed."
         )
     with opened() as history:
+        refuse_of_others(history.connection, [dataset.name])
         parts = Parts(history.connection)
         open_again = parts.open_again(dataset.name)
         arrived = [path for (path,) in history.connection.execute(_ARRIVED, (dataset.name,))]

@@ -15,10 +15,11 @@ from varve.catalog.history.history import NOTHING_CHANGED
 from varve.cli.batches.history import opened
 from varve.cli.context import chosen_graph, chosen_settings
 from varve.cli.printing import Table
-from varve.cli.selection import declared, matching, who
+from varve.cli.selection import declared, matching, refuse_of_others, who
 from varve.dagster.runs import atomic_publish
 from varve.model.batch import BatchId
 from varve.model.errors import NotKept, VarveError, counted, some
+from varve.observe.lineage.moves import tell_moves
 from varve.stores.environments.promotion import PROMOTION_RUN
 from varve.stores.environments.undoing import Undo, Undoing
 from varve.stores.open import open_store
@@ -159,8 +160,11 @@ def as_values(plans: Sequence[RollbackPlan], *, done: bool) -> dict[str, Any]:
 def carry_out(plans: Sequence[RollbackPlan], *, reason: str, withdraw: bool) -> None:
     """Publish the earlier batches of all plans in one transaction.
 
-    Raises VarveError where a partition would be left without a batch and `withdraw` does not allow it.
+    Raises VarveError where a partition would be left without a batch and `withdraw` does not allow it, OtherOwner for a
+    dataset of another project.
     """
+    with opened() as history:
+        refuse_of_others(history.connection, [plan.dataset for plan in plans])
     if plans and plans[0].undo is not None:
         _undo(plans, reason=reason, withdraw=withdraw)
         return
@@ -187,6 +191,7 @@ def carry_out(plans: Sequence[RollbackPlan], *, reason: str, withdraw: bool) -> 
         finally:
             for build, _ in returns.values():
                 catalog.release(build)
+        tell_moves(chosen_graph(), history.connection, settings.project, run_id)
 
 
 def _undoing(history: History) -> Undoing:
@@ -212,7 +217,8 @@ def _undo(plans: Sequence[RollbackPlan], *, reason: str, withdraw: bool) -> None
             "DATASET computes them anew."
         )
     with opened() as history:
-        _undoing(history).undo(undos, reason=reason, by=who())
+        run_id = _undoing(history).undo(undos, reason=reason, by=who())
+        tell_moves(chosen_graph(), history.connection, chosen_settings().project, run_id)
 
 
 def _take_partitions(catalog: Catalog, plan: RollbackPlan, run_id: str) -> Build:

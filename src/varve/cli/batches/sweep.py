@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from varve.catalog.catalog import Catalog
 from varve.catalog.code.generations import Generations
+from varve.catalog.code.owners import Owners
 from varve.catalog.environments.environments import Environments
 from varve.catalog.history.drops import Drops
 from varve.catalog.history.history import RetainedBatches
@@ -17,14 +18,14 @@ from varve.cli.batches.history import built, opened
 from varve.cli.context import chosen_graph, chosen_settings
 from varve.cli.environments.work import drop as drop_environment
 from varve.cli.printing import Table
-from varve.cli.selection import size_text
-from varve.model.errors import ServiceUnavailable, VarveError, counted
+from varve.cli.selection import refuse_of_others, size_text
+from varve.model.errors import ServiceUnavailable, VarveError, counted, some
 from varve.project import NoProject
 from varve.stores.open import open_store
 from varve.stores.together import hide
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Container, Iterable, Mapping, Sequence
 
     from rich.console import Console
 
@@ -75,6 +76,7 @@ class Report:
     problems: list[str] = field(default_factory=list)
     failed_builds: int = 0
     expired_environments: list[str] = field(default_factory=list)
+    of_other_projects: list[str] = field(default_factory=list)
 
     def as_values(self) -> dict[str, Any]:
         """Return the report as plain values for `--json`."""
@@ -94,7 +96,13 @@ def sweep(
     report = Report(done=not dry_run)
     with opened() as history:
         catalog = Catalog(history.connection)
+        if dataset is not None:
+            refuse_of_others(history.connection, [dataset], "Nothing was swept.")
         kinds, generations = built(history, dataset), Generations(history.connection)
+        # Only the declarations of their own project say how long their batches are retained.
+        of_others = Owners(history.connection, _project_name()).others()
+        report.of_other_projects = sorted(of_others.keys() & kinds.keys())
+        kinds = {name: kind for name, kind in kinds.items() if name not in of_others}
         stores = {
             kind: open_store(kind, settings, catalog, session) for kind in {*kinds.values(), *generations.stores()}
         }
@@ -105,19 +113,24 @@ def sweep(
             for expired in report.expired_environments:
                 drop_environment(expired)
             _finish_drops(report, history, stores, dataset)
-            for moved, kind in generations.all_left():
+            for moved, kind in ((name, kind) for name, kind in generations.all_left() if name not in of_others):
                 hide(catalog, stores[kind], moved)
             _catch_up(catalog, stores, kinds)
         declared = _declared(kinds)
         # A dataset that was dropped, and perhaps declared again, has several names in the catalog.
         for name in [None] if dataset is None else kinds:
-            retired = history.retired(name, older_than=older_than, keep_last=keep_last, declared=declared)
+            retired = [
+                batch
+                for batch in history.retired(name, older_than=older_than, keep_last=keep_last, declared=declared)
+                if batch.dataset not in of_others
+            ]
             if dry_run:
                 _note_kept(report, retired)
-                _count(report.batches, [*history.undeleted(name), *(batch for batch in retired if not batch.kept)])
+                undeleted = [batch for batch in history.undeleted(name) if batch.dataset not in of_others]
+                _count(report.batches, [*undeleted, *(batch for batch in retired if not batch.kept)])
             else:
                 mark(report, history, retired)
-                delete_swept(report, history, stores, name)
+                delete_swept(report, history, stores, name, of_others)
         for store in stores.values():
             sweep_leftovers(report, history, store, dataset, orphans_older_than)
         for name in () if dry_run else kinds:
@@ -133,9 +146,14 @@ def mark(report: Report, history: History, retired: Sequence[Retired]) -> None:
     history.mark_swept([batch for batch in retired if not batch.kept])
 
 
-def delete_swept(report: Report, history: History, stores: Mapping[str, Store], name: str | None) -> None:
-    """Delete the data of batches that are marked as swept, of one dataset of the catalog or of all, and record that."""
-    for group in _in_groups(history.undeleted(name)):
+def delete_swept(
+    report: Report, history: History, stores: Mapping[str, Store], name: str | None, of_others: Container[str] = ()
+) -> None:
+    """Delete the data of batches that are marked as swept, of one dataset of the catalog or of all, and record that.
+
+    Those `of_others`, datasets of other projects, stay.
+    """
+    for group in _in_groups([batch for batch in history.undeleted(name) if batch.dataset not in of_others]):
         store = stores[group[0].store]
         deleted_locations = _delete(report, store, group[0].dataset, [batch.location for batch in group])
         deleted_batches = [batch for batch in group if batch.location in deleted_locations]
@@ -184,6 +202,9 @@ def show(console: Console, report: Report) -> None:
     for location in report.strays:
         message = f"Not ours: {location}, in a schema of Varve's. It stays; its owner may want to move it elsewhere."
         console.print(message, soft_wrap=True)
+    if report.of_other_projects:
+        names = some(report.of_other_projects, limit=3)
+        console.print(f"Left: what belongs to other projects, which sweep it themselves: {names}.", soft_wrap=True)
     for problem in report.problems:
         console.print(f"Left: {problem}", markup=False, soft_wrap=True)
     if not report.done:
@@ -205,6 +226,13 @@ def _declared(names: Iterable[str]) -> dict[str, RetainedBatches | None]:
         elif graph.broken_dataset(name) is not None:
             declared[name] = None
     return declared
+
+
+def _project_name() -> str:
+    try:
+        return chosen_graph().project
+    except NoProject:
+        return ""
 
 
 def _catch_up(catalog: Catalog, stores: dict[str, Store], names: Iterable[str]) -> None:

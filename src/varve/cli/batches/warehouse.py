@@ -35,9 +35,11 @@ def migrate_view(dataset: Named, *, dry_run: DryRun = False, as_json: Json = Fal
 
     Tables stay, the view and all that depends on it are made anew in one transaction: readers see the one or the other.
     """
+    from varve.cli.selection import refuse_of_others
     from varve.stores.warehouse.migrate import migrate
 
     with _catalog() as (settings, catalog):
+        refuse_of_others(catalog.connection, [dataset])
         migration = migrate(catalog, _declared(dataset), seconds=settings.publish_seconds, dry_run=dry_run)
     if as_json:
         console.print_json(
@@ -59,10 +61,12 @@ def migrate_view(dataset: Named, *, dry_run: DryRun = False, as_json: Json = Fal
 @app.command("compact")
 def compact_periods(dataset: Named, *, dry_run: DryRun = False) -> None:
     """Put the tables of every period that is over into one each, as a publish of the dataset does by itself."""
+    from varve.cli.selection import refuse_of_others
     from varve.stores.warehouse.compact import compact, due
 
     with _catalog() as (settings, catalog):
         declared = _declared(dataset)
+        refuse_of_others(catalog.connection, [dataset])
         periods = due(catalog, declared)
         for period in periods:
             if dry_run:

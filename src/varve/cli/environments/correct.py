@@ -20,7 +20,7 @@ from varve.catalog.code.deployments import Deployments
 from varve.catalog.environments.environments import Environments
 from varve.cli.context import chosen_graph
 from varve.cli.environments import work
-from varve.cli.selection import who
+from varve.cli.selection import refuse_of_others, who
 from varve.model.errors import BadInput, UnknownPartition, VarveError, counted, nearest, some
 from varve.planning.backfill import with_downstream
 from varve.planning.environment_runs import Wanted
@@ -79,6 +79,7 @@ def correct(
     files = _files(dataset, words)
     environment = f"correction_{uuid.uuid4().hex[:8]}"
     with work.connected("correct") as connection:
+        refuse_of_others(connection, [dataset.name])
         Environments(connection).create(environment, by=who())
     keep = False
     try:

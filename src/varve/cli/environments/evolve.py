@@ -17,7 +17,7 @@ from varve.catalog.environments.environments import Environments
 from varve.cdc.capture.positions import Positions
 from varve.cli.context import chosen_graph
 from varve.cli.environments import work
-from varve.cli.selection import who
+from varve.cli.selection import refuse_of_others, who
 from varve.model.errors import VarveError, counted, nearest, some
 from varve.planning.changes.generation import begins_generation
 from varve.planning.environment_runs import Wanted
@@ -81,6 +81,7 @@ def evolve(console: Console | None, dataset: str, *, dry_run: bool, rewrite: boo
     graph, dataset = chosen_graph(), dataset.replace("/", ".")
     part, name = _part(graph, dataset), environment_of(dataset)
     with work.connected("evolve") as connection:
+        refuse_of_others(connection, [dataset])
         published = Generations(connection).published([dataset]).get(dataset)
         reasons = () if published is None else begins_generation(published.shape, shape_of(graph.datasets[dataset]))
         _refuse_captured(connection, dataset, reasons)

@@ -19,7 +19,7 @@ from varve.catalog.code.deployments import Deployments
 from varve.catalog.code.promotions import Promotions
 from varve.catalog.environments.environments import Environment, Environments
 from varve.catalog.environments.overlay import EnvironmentCatalog
-from varve.cli.context import chosen_project, chosen_settings
+from varve.cli.context import chosen_graph, chosen_project, chosen_settings
 from varve.cli.files.roles import refuse_unknown_roles
 from varve.cli.selection import span, who
 from varve.model.errors import BadInput, VarveError, some
@@ -229,12 +229,21 @@ def promote_opened(
             _run_what_moved(console, opened, connection, promotion)
             continue
         try:
-            return promoter.promote(name, behind, by=who())
+            return _told(connection, promoter.promote(name, behind, by=who()))
         except NotClosed as error:
             # Production has moved between the look and the promotion.
             if not error.promotion.closure.moved:
                 raise
-    return promoter.promote(name, behind, by=who())
+    return _told(connection, promoter.promote(name, behind, by=who()))
+
+
+def _told(connection: psycopg.Connection, promotion: Promotion) -> Promotion:
+    """The promotion, after those who follow the lineage were told of it."""
+    from varve.observe.lineage.moves import tell_moves
+
+    if promotion.run_id:
+        tell_moves(chosen_graph(), connection, chosen_settings().project, promotion.run_id)
+    return promotion
 
 
 def _run_what_moved(
@@ -274,7 +283,7 @@ def apply_plan(plan: PromotionPlan) -> Promotion:
     """
     with opened(plan.environment) as environment, connected("apply") as connection:
         promoter = _promoter(environment, connection)
-        return promoter.promote(plan.environment, LeftBehind(plan.behind), by=who(), plan=plan)
+        return _told(connection, promoter.promote(plan.environment, LeftBehind(plan.behind), by=who(), plan=plan))
 
 
 def is_refused(promotion: Promotion, behind: LeftBehind) -> bool:

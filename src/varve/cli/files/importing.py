@@ -1,4 +1,4 @@
-"""`varve import TABLE`: write the EXTERNAL file of a table that the metastore has.
+"""`varve import TABLE`: write the EXTERNAL file of a table that the metastore has, or of a dataset of another project.
 
 Not here: what its partitions mean (varve/sources/external/declaring.py).
 """
@@ -20,7 +20,6 @@ from varve.sql.syntax.formatting import formatted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from rich.console import Console
 
@@ -36,24 +35,45 @@ def import_table(console: Console, table: str, *, name: str, copies: bool, only_
     if not _TABLE.fullmatch(table):
         raise VarveError(f"{table!r} names no table; write db.name.")
     dataset = name or table.lower()
+    if not copies and (of_project := _of_project(dataset)) is not None:
+        _write(console, dataset, of_project, f"{dataset} is declared in", only_print=only_print)
+        return
     if copies and dataset == table.lower():
         raise VarveError(
             f"{table} is copied under a name of its own, as {dataset} is the table of others. Nothing was written. Say "
             f"which: varve import {table} --copy --as lake.{table.partition('.')[2].lower()}."
         )
     existing, left_out = existing_table(table, copies=copies)
-    text = formatted(SourceFile("imported.sql", declaration_text(existing, dataset, copies=copies)))
+    text = declaration_text(existing, dataset, copies=copies)
+    comments = "".join(f"-- Left out: {reason}.\n" for reason in left_out)
+    written = _write(console, dataset, text, f"{existing.name} is declared in", comments, only_print=only_print)
+    if written:
+        _tell(console, left_out)
+
+
+def _of_project(dataset: str) -> str | None:
+    """The text of the file where another project over the same catalog owns the dataset; else None."""
+    from varve.cli.files.of_project import text_of_dataset
+
+    project = chosen_project().sensor_settings.project_name
+    return text_of_dataset(chosen_settings(), dataset, project)
+
+
+def _write(console: Console, dataset: str, text: str, what: str, comments: str = "", *, only_print: bool) -> bool:
+    """Write the file, laid out, or print it; returns whether it was written. Raises VarveError where it is there."""
+    text = formatted(SourceFile("imported.sql", text))
     # What cannot be loaded is not written.
     compiled([SourceFile("imported.sql", text)], {})
-    text = "".join(f"-- Left out: {reason}.\n" for reason in left_out) + text
+    text = comments + text
     if only_print:
         console.print(text, end="", markup=False, highlight=False, soft_wrap=True)
-        return
+        return False
     file = chosen_project().assets / f"{dataset.replace('.', '_')}.sql"
     if file.exists():
         raise VarveError(f"{file} is there already. Nothing was written. Remove it first, or say --print.")
     file.write_text(text, encoding="utf-8")
-    _tell(console, file, existing, left_out)
+    console.print(f"{what} {file}.", markup=False, highlight=False, soft_wrap=True)
+    return True
 
 
 def existing_table(table: str, *, copies: bool) -> tuple[ExistingTable, list[str]]:
@@ -104,8 +124,7 @@ def _comment(field: Any) -> str:
     return str(field.metadata.get("comment", ""))
 
 
-def _tell(console: Console, file: Path, table: ExistingTable, left_out: list[str]) -> None:
-    console.print(f"{table.name} is declared in {file}.", markup=False, highlight=False, soft_wrap=True)
+def _tell(console: Console, left_out: list[str]) -> None:
     for reason in left_out:
         console.print(f"  left out: {reason}", markup=False, highlight=False, soft_wrap=True)
     console.print("Look at its FOR, then: varve check", markup=False, highlight=False)

@@ -11,7 +11,7 @@ from varve.catalog.catalog import Catalog
 from varve.catalog.planning.acceptances import Acceptances, AcceptedInput
 from varve.cli.context import chosen_graph, chosen_settings
 from varve.cli.plan.open_plan import opened_plan
-from varve.cli.selection import matching, who
+from varve.cli.selection import matching, refuse_of_others, who
 from varve.cli.show import dataset_named
 from varve.model.errors import VarveError, counted, some
 from varve.planning.judgement.facts import NOTHING
@@ -39,6 +39,7 @@ def accept(name: str, words: Sequence[str], *, reason: str) -> dict[str, Any]:
     """
     dataset = dataset_named(name, chosen_graph())
     with opened_plan() as open_plan:
+        refuse_of_others(open_plan.connection, [dataset.name])
         judgements = open_plan.plan().judgements[dataset.name]
         facts = open_plan.facts.of(dataset.name, None)
         asked = _named(dataset, words, {*judgements, *facts})
@@ -77,6 +78,7 @@ def take_back(name: str, words: Sequence[str]) -> dict[str, Any]:
     dataset = dataset_named(name, chosen_graph())
     with connect(chosen_settings(), application="varve accept") as connection:
         Catalog(connection).ensure_schema()
+        refuse_of_others(connection, [dataset.name])
         acceptances = Acceptances(connection)
         paths = acceptances.paths(dataset.name)
         if not paths:

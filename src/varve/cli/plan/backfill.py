@@ -14,7 +14,7 @@ from varve.catalog.planning.acceptances import AcceptedInput
 from varve.cli.context import chosen_graph, chosen_settings
 from varve.cli.plan.open_plan import opened_plan
 from varve.cli.printing import Table
-from varve.cli.selection import who
+from varve.cli.selection import refuse_of_others, who
 from varve.cli.show import dataset_named
 from varve.model.errors import UnknownPartition, VarveError, counted
 from varve.planning import run_requests
@@ -59,6 +59,7 @@ def plan(
         )
     values_by_column = dict(_pair(dataset.name, word) for word in words)
     with opened_plan() as open_plan:
+        refuse_of_others(open_plan.connection, [dataset.name], "Nothing was marked.")
         now = pendulum.now("UTC")
         keys = selected(dataset, first=first, last=last, words=values_by_column, members=open_plan.members, now=now)
         followed_names = _downstream(downstream)

@@ -38,6 +38,7 @@ _SIGNS = {
     CodeChangeKind.REBUILDING: ("~", "cyan"),
     CodeChangeKind.EVOLVING: ("~", "yellow"),
     CodeChangeKind.REMOVED: ("-", "red"),
+    CodeChangeKind.ELSEWHERE: ("!", "red"),
 }
 _DIFF_LINES = 24
 
@@ -120,6 +121,8 @@ def headline(change: CodeChange) -> str:
         CodeChangeKind.REBUILDING: f"{change.dataset}: made by other code: {count}; they are computed again",
         CodeChangeKind.EVOLVING: f"{change.dataset}: declared here as another generation than readers see, and on hold",
         CodeChangeKind.REMOVED: f"{change.dataset}: nobody declares it any more; its {stay}",
+        CodeChangeKind.ELSEWHERE: f"{change.dataset}: belongs to project {change.owner}; what is declared here counts "
+        "for nothing",
     }[change.kind]
 
 
@@ -130,6 +133,8 @@ def details(change: CodeChange) -> list[str]:
     for reader, owners, columns in change.readers:
         what = f"reads {', '.join(columns)}" if columns else "reads all columns, as far as its text tells"
         lines.append(f"reader {reader} {what}; owner {', '.join(owners) or 'not named'}")
+    if change.kind is CodeChangeKind.ELSEWHERE:
+        return [f"to read it here: varve import {change.dataset}; to take it over: varve own {change.dataset}"]
     if change.kind in {CodeChangeKind.ADDED, CodeChangeKind.REMOVED, CodeChangeKind.EVOLVING}:
         return lines
     if change.kind is CodeChangeKind.CHANGED:

@@ -47,6 +47,37 @@ def why(
 
 
 @app.command()
+def own(
+    datasets: Annotated[
+        list[str] | None, typer.Argument(help="Datasets that this project takes over; none: list the owners.")
+    ] = None,
+    *,
+    leave: Annotated[bool, typer.Option("--leave", help="Let them belong to no project.")] = False,
+    as_json: Json = False,
+) -> None:
+    """List to which project each dataset of the catalog belongs, or take datasets over.
+
+    A project with a name (setting project_name) owns what it declares as soon as it runs. Other projects over the same
+    catalog read it, and neither compute, change, sweep nor drop it.
+
+    Example: [bold]varve own shop.orders[/]
+    """
+    from varve.cli.plan import own as own_command
+    from varve.model.errors import VarveError
+
+    if leave and not datasets:
+        raise VarveError("which datasets? Write varve own --leave DATASET. Nothing was changed.")
+    names = [name.replace("/", ".") for name in datasets or []]
+    values = own_command.listed() if not names else (own_command.leave if leave else own_command.take)(names)
+    if as_json:
+        console.print_json(json.dumps(values))
+    elif names:
+        own_command.show_changed(console, values)
+    else:
+        own_command.show(console, values)
+
+
+@app.command()
 def tasks(
     dataset: DatasetName,
     words: Annotated[

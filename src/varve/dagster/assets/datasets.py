@@ -156,6 +156,20 @@ def rejected_asset(of: DatasetAsset, rejected: Dataset) -> DatasetAsset:
     return DatasetAsset(rejected, spec, (Reads(landing),), of.code_version, source=of.source)
 
 
+def asset_of_project(dataset: Dataset, *, source: str) -> DatasetAsset:
+    """A dataset that another project computes: Dagster's asset of the same key there, which is only read here."""
+    spec = dg.AssetSpec(
+        dg.AssetKey([dataset.db, dataset.table]),
+        description=f"{dataset.comment} Project {dataset.of_project} computes it.".strip(),
+        group_name=dataset.db,
+        kinds=_kinds(dataset),
+        owners=list(dataset.owners),
+        partitions_def=dataset_partitions_def(dataset),
+        metadata=_metadata(dataset),
+    ).with_io_manager_key(io_manager_key(dataset.store))
+    return DatasetAsset(dataset, spec, (), "", source=source)
+
+
 def _asset(
     dataset: Dataset, upstreams: Mapping[str, Reads], version: str, about: Mapping[str, Any]
 ) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:

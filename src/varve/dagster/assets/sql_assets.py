@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
-from varve.dagster.assets.datasets import DatasetAsset, dataset_asset, with_rejected
+from varve.dagster.assets.datasets import DatasetAsset, asset_of_project, dataset_asset, with_rejected
 from varve.dagster.assets.python_files import python_assets
 from varve.dagster.assets.sql_folders import planned_reads
 from varve.dagster.assets.sql_rows import broken_expectations, row_error, rows, watched
@@ -45,6 +45,8 @@ def sql_assets(files: Mapping[str, SqlAsset]) -> list[DatasetAsset | BrokenDatas
 
 
 def _asset(sql_asset: SqlAsset) -> DatasetAsset:
+    if sql_asset.dataset.of_project:
+        return asset_of_project(sql_asset.dataset, source=sql_asset.code_text)
     reads = {_argument(name): reads for name, reads in planned_reads(sql_asset).items()}
     dagster_options: dict[str, Any] = {
         "tags": {f"varve/{name}": value for name, value in sql_asset.compiled.tags},

@@ -15,6 +15,7 @@ import dagster as dg
 import pendulum
 
 from varve.catalog.catalog import Catalog
+from varve.catalog.code.owners import Owners
 from varve.catalog.history.alerts.alerts import Alerts
 from varve.catalog.history.alerts.facts import AlertCatalog
 from varve.catalog.history.alerts.messages import Messages
@@ -151,13 +152,13 @@ def read_facts(
 
 def evaluated(connection: psycopg.Connection, settings: Settings, facts: AlertFacts) -> Evaluation:
     """Open and close alerts by these facts, and send what is to be said."""
-    alerts = Alerts(connection)
+    alerts, of_others = Alerts(connection, settings.project_name), Owners(connection, settings.project_name).others()
     with alerts.evaluating() as is_ours:
         if not is_ours:
             return Evaluation(is_ours=False)
-        opened, closed = alerts.update(list(conditions(facts).values()), facts.known_kinds, facts.now)
+        opened, closed = alerts.update(list(conditions(facts).values()), facts.known_kinds, facts.now, of_others)
         evaluation = Evaluation(opened=opened, closed=closed)
-    Messages(connection).note(list(settings.alerts))
+    Messages(connection, settings.project_name).note(list(settings.alerts))
     deliver(connection, settings, facts.now, evaluation)
     return evaluation
 
@@ -166,7 +167,7 @@ def deliver(connection: psycopg.Connection, settings: Settings, now: float, eval
     """Send each channel what it has not been told, in one message; what it does not take is tried again later."""
     quiet = QuietHours.of(settings.alerts_quiet) if settings.alerts_quiet else None
     is_quiet = quiet is not None and quiet.until(pendulum.from_timestamp(now)) is not None
-    messages = Messages(connection)
+    messages = Messages(connection, settings.project_name)
     for channel in channels_of(settings):
         with messages.sending(channel.name) as is_ours:
             waiting = messages.waiting(channel.name) if is_ours else []

@@ -4,6 +4,7 @@ The asset has no data; the schedule `report` draws the picture again every ten m
 """
 
 import base64
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -46,16 +47,22 @@ _ROW, _CELL, _LEFT = 20, 14, 200
 _LISTED = 20
 
 
+def report_key(project: str = "") -> dg.AssetKey:
+    """Return the key of the report: `varve/report`, and `varve/report/shop` for a project with that name."""
+    return dg.AssetKey([*KEY.path, re.sub(r"\W", "_", project)]) if project else KEY
+
+
 def report_asset(graph: Graph, project: Project) -> dg.AssetsDefinition:
     """Return the report asset over all datasets of a graph."""
+    key = report_key(graph.project)
 
     @dg.asset(
-        key=KEY,
+        key=key,
         group_name="varve",
         kinds={"report"},
         description="Every dataset over time: what is current, missing, due, in flight, failed, on hold.",
         check_specs=[
-            dg.AssetCheckSpec(CHECK, asset=KEY, description="Fails where a partition was given up after its attempts.")
+            dg.AssetCheckSpec(CHECK, asset=key, description="Fails where a partition was given up after its attempts.")
         ],
     )
     def report(context: dg.AssetExecutionContext) -> dg.MaterializeResult:  # type: ignore[type-arg]
@@ -70,15 +77,15 @@ def report_asset(graph: Graph, project: Project) -> dg.AssetsDefinition:
                 "varve/rejected arrivals": dg.MetadataValue.md(listed(rejected)),
                 **{f"varve/{state}": counts[state] for state in WORST_FIRST},
             },
-            check_results=[checked(plan)],
+            check_results=[checked(plan, key)],
         )
 
     return report
 
 
-def report_schedule(checks: Sequence[dg.AssetChecksDefinition] = ()) -> dg.ScheduleDefinition:
-    """Return the schedule that draws the report, and runs these checks, every ten minutes."""
-    target: dg.AssetSelection = dg.AssetSelection.assets(KEY)
+def report_schedule(checks: Sequence[dg.AssetChecksDefinition] = (), *, project: str = "") -> dg.ScheduleDefinition:
+    """Return the schedule that draws the report of a project, and runs these checks, every ten minutes."""
+    target: dg.AssetSelection = dg.AssetSelection.assets(report_key(project))
     for check in checks:
         target |= dg.AssetSelection.checks(check)
     return dg.ScheduleDefinition(
@@ -149,7 +156,7 @@ def drawn(datasets: Sequence[Mapping[str, Any]]) -> str:
     return "".join([*parts, "</svg>"])
 
 
-def checked(plan: RunPlan) -> dg.AssetCheckResult:
+def checked(plan: RunPlan, key: dg.AssetKey = KEY) -> dg.AssetCheckResult:
     """Return the result of the check: it fails where partitions were given up, and lists them with their reasons."""
     failed = {
         f"{name} {path}": judgement.reason
@@ -163,6 +170,6 @@ def checked(plan: RunPlan) -> dg.AssetCheckResult:
         else "None was given up"
     )
     return dg.AssetCheckResult(
-        check_name=CHECK, asset_key=KEY, passed=not failed, description=f"{summary}.",
+        check_name=CHECK, asset_key=key, passed=not failed, description=f"{summary}.",
         metadata={path: reason for path, reason in sorted(failed.items())[:_LISTED]},  # noqa: C416
     )  # fmt: skip

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 # Dagster shows the asset itself; its UI hides tags that begin like this one.
 DATASET_TAG = ".dagster/varve_dataset"
+# The project whose sensors and schedules ask for the run: Dagster's queue can be divided by it.
+PROJECT_TAG = ".dagster/varve_project"
 PRIORITY_TAG = "dagster/priority"
 _BACKFILL_PRIORITY = "-1"
 
@@ -100,8 +102,8 @@ def _in_order_of(texts: Sequence[str], run: Run, text_by_key: Mapping[PartitionK
     ]
 
 
-def run_request(run: Run, ended: Ended | None = None) -> dg.RunRequest:
-    """Return the request for a run of one partition or of a range.
+def run_request(run: Run, ended: Ended | None = None, *, project: str = "") -> dg.RunRequest:
+    """Return the request for a run of one partition or of a range, tagged with the name of the project that asks.
 
     Its run key differs from those of earlier runs in `ended`, so that Dagster does not take it for one of them.
     """
@@ -111,6 +113,7 @@ def run_request(run: Run, ended: Ended | None = None) -> dg.RunRequest:
         DATASET_TAG: run.dataset.name,
         IDENTITY_TAG: run.identity,
     }
+    tags |= {PROJECT_TAG: project} if project else {}
     tags |= {PRIORITY_TAG: _BACKFILL_PRIORITY} if run.backfill else {AGAIN_TAG: "yes"}
     single = len(run.partitions) == 1
     if not single:

@@ -14,6 +14,7 @@ import dagster as dg
 
 from varve.catalog.catalog import Catalog
 from varve.catalog.code.generations import dataset_of
+from varve.catalog.code.owners import Owners
 from varve.dagster.automation.reconciling import IDENTITY_TAG, Reconciler, ended_runs
 from varve.model.dataset import Dataset
 from varve.model.errors import cut, some
@@ -66,12 +67,15 @@ def retire(
 def removed(catalog: Catalog, graph: Graph) -> dict[str, Dataset]:
     """Return, by name, the datasets that have partitions in the catalog and no declaration in the code any more.
 
+    Those of other projects are not among them.
+
     A dataset is left out where a file with an error declares it, or may declare it because its name cannot be read.
     """
+    of_others = Owners(catalog.connection, graph.project).others()
     return {
         name: dataset_of(name, store, declared)
         for name, store, declared in catalog.declared()
-        if name not in graph.datasets and graph.broken_dataset(name) is None
+        if name not in graph.datasets and name not in of_others and graph.broken_dataset(name) is None
     }
 
 

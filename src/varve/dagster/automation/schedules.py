@@ -110,8 +110,9 @@ def partition_schedule(
         planned = run_requests.runs(dataset, due_partitions, limit=settings.partitions_per_run)
         left_out: list[LeftOut] = []
         requests = [
-            run_request(run) if windowed else _computing(run_request(run))
+            request if windowed else _computing(request)
             for run in accepted(planned, context.instance, left_out)
+            for request in [run_request(run, project=settings.project_name)]
         ]
         for entry in left_out:
             context.log.error("%s %s is left out: %s", entry.dataset, entry.subject, entry.reason)

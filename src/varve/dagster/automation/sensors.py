@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import dagster as dg
 import pendulum
 
+from varve.catalog.code.owners import Owners
 from varve.catalog.rejected import LeftOut, RejectedArrivals
 from varve.dagster.automation.arriving import ArrivalLook, cursor_of
 from varve.dagster.automation.folding import to_fold
@@ -61,8 +62,11 @@ def arrival_sensor(
     def evaluate(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         def look(catalog: Catalog, settings: Settings) -> tuple[str, list[LeftOut]]:
             members = sets_of(context.instance, graph).members()
+            of_others = Owners(catalog.connection, graph.project).claim([dataset.name for dataset in sources])
             arrival_look = ArrivalLook(catalog, settings, members, context.log, cursor_of(context.cursor))
-            return arrival_look.at(sources), arrival_look.left_out
+            # What arrives for another project is noted by that: our landing folder may be another one.
+            looked_at = arrival_look.at([dataset for dataset in sources if dataset.name not in of_others])
+            return looked_at, arrival_look.left_out
 
         def request_runs(catalog: Catalog, plan: RunPlan, look_result: tuple[str, list[LeftOut]]) -> dg.SensorResult:
             cursor, left_out = look_result
@@ -74,7 +78,7 @@ def arrival_sensor(
                     plan.judgements.get(dataset.name, {}), pendulum.now("UTC").timestamp(),
                 )
             ]  # fmt: skip
-            notes = TickNotes("arrivals", catalog, left_out, folds)
+            notes = TickNotes("arrivals", catalog, left_out, folds, graph.project)
             requests = _run_requests(plan, sources, context, reconciler, notes)
             return dg.SensorResult(run_requests=requests, cursor=cursor)
 
@@ -90,7 +94,7 @@ def downstream_sensor(
 
     It requests a run of every partition that is due: missing, stale, marked by a backfill, or to be refreshed.
     """
-    readers = [dataset for dataset in graph.in_order() if not (dataset.arrives or dataset.rejected_of)]
+    readers = [dataset for dataset in graph.in_order() if dataset.is_computed]
     reconciler = Reconciler(graph, project)
 
     @dg.sensor(
@@ -103,7 +107,9 @@ def downstream_sensor(
     def evaluate(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         def request_runs(catalog: Catalog, plan: RunPlan, look_result: None) -> dg.SensorResult | dg.SkipReason:
             del look_result
-            if requests := _run_requests(plan, readers, context, reconciler, TickNotes("downstream", catalog)):
+            if requests := _run_requests(
+                plan, readers, context, reconciler, TickNotes("downstream", catalog, project=graph.project)
+            ):
                 return dg.SensorResult(run_requests=requests)
             return dg.SkipReason("Every partition whose inputs exist is current, in flight or given up.")
 
@@ -118,6 +124,7 @@ class TickNotes:
 
     Attributes:
         left_out: what could not be looked at, judged or requested.
+        project: the name of the project whose sensor it is.
         folds: runs that are requested although nothing is due: they write the same rows in one part.
     """
 
@@ -125,13 +132,16 @@ class TickNotes:
     catalog: Catalog
     left_out: list[LeftOut] = field(default_factory=list)
     folds: Sequence[Run] = ()
+    project: str = ""
 
     def note(self, context: dg.SensorEvaluationContext) -> None:
         """Write what was left out to the catalog, and to the log of the tick."""
         for entry in self.left_out:
             if entry.kind != "look":
                 context.log.error("%s %s is left out (%s): %s", entry.dataset, entry.subject, entry.kind, entry.reason)
-        RejectedArrivals(self.catalog.connection).leave_out(self.sensor, self.left_out)
+        # Sensors of several projects have the same names.
+        sensor = f"{self.sensor} of {self.project}" if self.project else self.sensor
+        RejectedArrivals(self.catalog.connection).leave_out(sensor, self.left_out)
 
 
 def _run_requests(
@@ -148,7 +158,7 @@ def _run_requests(
     notes.note(context)
     ended = ended_runs([run.identity for run in accepted_runs], context.instance)
     return [
-        run_request(run, ended.get(run.identity))
+        run_request(run, ended.get(run.identity), project=notes.project)
         for run in accepted_runs
         if run.identity not in ended or reconciler.tries_again(ended[run.identity])
     ]

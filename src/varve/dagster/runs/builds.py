@@ -17,6 +17,7 @@ import psycopg
 from varve.catalog.catalog import Catalog
 from varve.catalog.code.deployments import Deployments
 from varve.catalog.code.generations import Generations
+from varve.catalog.code.owners import Owners
 from varve.catalog.environments.environments import Environments
 from varve.catalog.environments.overlay import EnvironmentCatalog
 from varve.catalog.leases import lease_lost
@@ -33,7 +34,7 @@ from varve.dagster.leases.heartbeat import Heartbeats
 from varve.dagster.partitions.dynamic_sets import PartitionSets
 from varve.dagster.runs import atomic_publish
 from varve.dagster.runs.telling import Telling
-from varve.model.errors import NOTHING_LOST, AlreadyBuilding, UnknownPartition, VarveError
+from varve.model.errors import NOTHING_LOST, AlreadyBuilding, OtherOwner, UnknownPartition, VarveError
 from varve.planning.requested import ENVIRONMENT_TAG, LANDING_TAG, asked_partitions, refused, shown_partitions
 from varve.services.postgres import connect
 from varve.stores.open import open_store
@@ -118,7 +119,9 @@ class Builds:
                 if not step.dagster_run.tags.get(LANDING_TAG) and not is_new:
                     _refuse_in_environment(dataset, environment)
                 Environments(connection).get(environment)
-            elif code_version:
+            else:
+                Owners(connection, self.graph.project).claim_all([dataset.name])
+            if code_version and not environment:
                 deployments = Deployments(catalog.connection)
                 deployments.admit(
                     dataset, code_version, self.graph.sources.get(dataset.name, ""), [key.path for key in partitions]
@@ -128,8 +131,8 @@ class Builds:
             build.column_sets = self.graph.column_sets(dataset)
         except BaseException as failure:
             catalog.connection.close()
-            if isinstance(failure, AlreadyBuilding):
-                # This is no failure of the partitions: the other run computes what this one was to compute.
+            if isinstance(failure, AlreadyBuilding | OtherOwner):
+                # This is no failure of the partitions: the other run or project computes what this one was to.
                 self._begun_steps.add(step.step.key)
             raise
         opened = OpenBuild(build, catalog)

@@ -87,6 +87,13 @@ class LineageEvents:
         of = _OfBuild(self, build, environment, broken or {}, redacted(reason)[:_MESSAGE_LENGTH])
         return [of.event(RunState.FAIL, key, "none") for key in build.partitions]
 
+    def moved(self, build: Build, batch: Batch | None, publish: str) -> list[RunEvent]:
+        """The COMPLETE of the one partition of a build that computes nothing: an earlier batch became current.
+
+        `publish` says how that came; no `batch`: from then on the partition has none.
+        """
+        return [_OfBuild(self, build).event(RunState.COMPLETE, build.partitions[0], publish, batch=batch)]
+
     def of_dataset(self, dataset: Dataset, namespace: str) -> dict[str, Any]:
         """The facets that a dataset has in every event: its columns, and what one row means."""
         columns = (*dataset.partition_columns, *dataset.schema.columns)

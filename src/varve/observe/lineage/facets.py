@@ -26,7 +26,8 @@ class VarvePartitionRunFacet(RunFacet):
         runId: the run of Dagster's, of which this may be one partition of many.
         environment: the environment it is computed in; "" for production.
         codeVersion: a hash of the code that computes the dataset.
-        publish: `pending`, `published`, `reused` (an earlier batch with the same rows became current) or `none`.
+        publish: `pending`, `published`, `reused` (an earlier batch with the same rows became current) or `none`; of
+            what a command moves `promoted`, `rolled back` or `withdrawn` (from then on the partition has no batch).
         replaced: the batch that was current before; None where there was none.
     """
 

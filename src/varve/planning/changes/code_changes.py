@@ -12,6 +12,7 @@ import hashlib
 import json
 from dataclasses import asdict, dataclass
 from enum import StrEnum
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from varve.model.errors import VarveError
@@ -37,6 +38,7 @@ class CodeChangeKind(StrEnum):
     is not decided. REBUILDING: it is decided, and they are being computed. EVOLVING: its code is deployed, but what it
     says is another generation than readers see, as where a calendar's windows end elsewhere. ADDED: it was never
     deployed. REMOVED: it has partitions, and no declaration any more.
+    ELSEWHERE: it belongs to another project, and what is declared here counts for nothing.
     """
 
     CHANGED = "changed"
@@ -45,6 +47,7 @@ class CodeChangeKind(StrEnum):
     EVOLVING = "evolving"
     ADDED = "added"
     REMOVED = "removed"
+    ELSEWHERE = "elsewhere"
 
 
 class DeployedCode(NamedTuple):
@@ -105,6 +108,7 @@ class CodeChange:
         downstream: by dataset, how many partitions read those, directly or not: the most that can follow.
         seconds: what computing them will take, by what earlier runs took; None where there was none.
         kept: what of the partitions was computed with the code here before.
+        owner: the other project to which it belongs; "" where there is none.
         consequences: what follows for the batches that are there from the declaration of columns, store and partitions.
     """
 
@@ -126,6 +130,7 @@ class CodeChange:
     seconds: float | None = None
     consequences: tuple[Consequence, ...] = ()
     kept: KeptBatches = NONE_KEPT
+    owner: str = ""
 
     @property
     def needs_decision(self) -> bool:
@@ -144,6 +149,7 @@ class CodeChange:
         return {
             "dataset": self.dataset,
             "kind": str(self.kind),
+            **({"owner": self.owner} if self.owner else {}),
             "needs_decision": self.needs_decision,
             "version": self.version,
             "deployed": self.deployed,
@@ -182,6 +188,7 @@ def code_changes(  # noqa: PLR0917 - what one look at the catalog has found
     counts: Mapping[str, int],
     members: Members | None,
     now: dt.datetime,
+    of_others: Mapping[str, str] = MappingProxyType({}),
 ) -> list[CodeChange]:
     """The datasets that differ from what is deployed, upstream first; an unchanged project has none.
 
@@ -192,14 +199,17 @@ def code_changes(  # noqa: PLR0917 - what one look at the catalog has found
         counts: the number of partitions of each dataset of the catalog.
         members: the members of dynamic sets.
         now: until when windows count as partitions of the readers.
+        of_others: the datasets that belong to other projects over the same catalog, with their names.
     """
     changes = []
     for dataset in graph.in_order():
         version, code = graph.code_versions.get(dataset.name, ""), deployed.get(dataset.name)
         batches = made_by_others.get(dataset.name, {})
-        if not version or dataset.rejected_of:
+        if not version or dataset.rejected_of or dataset.of_project:
             continue
-        if code is None:
+        if dataset.name in of_others:
+            kind = CodeChangeKind.ELSEWHERE
+        elif code is None:
             kind = CodeChangeKind.ADDED
         elif code.version != version:
             kind = CodeChangeKind.CHANGED
@@ -215,7 +225,7 @@ def code_changes(  # noqa: PLR0917 - what one look at the catalog has found
                 dataset.name, kind, version, code.version if code else "", _declared(dataset), dataset.owners, columns,
                 _affected(graph, dataset, columns), dict(sorted(batches.items())), counts.get(dataset.name, 0),
                 _downstream(graph, dataset, batches, members, now), code.source if code else "",
-                graph.sources.get(dataset.name, ""),
+                graph.sources.get(dataset.name, ""), owner=of_others.get(dataset.name, ""),
             )
         )  # fmt: skip
     broken = {name for each in graph.broken for name in (each.name, each.rejected)}
@@ -226,6 +236,7 @@ def code_changes(  # noqa: PLR0917 - what one look at the catalog has found
         )
         for name, code in sorted(deployed.items())
         if name not in graph.datasets and name not in broken and not unknown and counts.get(name)
+        if name not in of_others
     ]
     return changes
 

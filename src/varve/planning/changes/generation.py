@@ -60,6 +60,26 @@ def breaks(before: Shape, after: Shape) -> tuple[str, ...]:
     return (*problems, *(of_columns(before.columns, after.columns) if of_columns else ()))
 
 
+def misread(published: Shape, declared: Shape) -> tuple[str, ...]:
+    """Why batches of another project cannot be read by what is declared of them here; empty where they can be.
+
+    The declaration may leave data columns out, and has every partition column, with the same windows.
+    """
+    if published.place != declared.place:
+        return (f"It lies in the {published.place}, and is declared in the {declared.place}.",)
+    problems = partition_problems(published.columns.partitions, declared.columns.partitions)
+    old_windows, new_windows = published.columns.windows, declared.columns.windows
+    if not problems and old_windows and new_windows and (changed := changed_windows(old_windows, new_windows)):
+        problems.append(changed)
+    types = {column.name: column.type for column in published.columns.data}
+    for column in declared.columns.data:
+        if column.name not in types:
+            problems.append(f"It has no column {column.name}.")
+        elif types[column.name] != column.type:
+            problems.append(f"{column.name} is {types[column.name]}, and is declared as {column.type}.")
+    return tuple(problems)
+
+
 def begins_generation(before: Shape, after: Shape) -> tuple[str, ...]:
     """Why an environment builds the dataset as a new generation; empty where older batches and new ones fit together.
 

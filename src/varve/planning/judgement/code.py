@@ -31,6 +31,8 @@ class CodeState:
         may_be_mixed: whether current batches may have been made by other code.
         evolving: the dataset, or one that it reads, whose declaration here is of a generation that readers do not see
             yet; "" where there is none.
+        of_project: the project of that dataset, where it is another one.
+        owner: the other project to which the dataset belongs; "" where it belongs to this one or to none.
         since: when code of the dataset was first deployed, in seconds since 1970; 0.0: it does not matter.
     """
 
@@ -39,12 +41,16 @@ class CodeState:
     decision: OnCodeChange = OnCodeChange.REBUILD
     may_be_mixed: bool = False
     evolving: str = ""
+    of_project: str = ""
+    owner: str = ""
     since: float = 0.0
 
     @property
     def differs(self) -> bool:
-        """Whether the process has other code than is deployed: then it plans nothing for the dataset."""
-        return bool(self.evolving) or (bool(self.version and self.deployed) and self.version != self.deployed)
+        """Whether the process has other code than is deployed, or none that may be: then it plans nothing of it."""
+        return bool(self.owner or self.evolving) or (
+            bool(self.version and self.deployed) and self.version != self.deployed
+        )
 
 
 SAME_CODE = CodeState()
@@ -55,11 +61,8 @@ def hold_reason(code: CodeState, made_by: int, *, marked: bool) -> str:
 
     `marked`: whether a person asked for this partition.
     """
-    if code.evolving:
-        return (
-            f"{code.evolving} is declared here as another generation than readers see; `varve evolve {code.evolving}` "
-            "builds it and moves them"
-        )
+    if code.owner or code.evolving:
+        return _owner_or_generation(code)
     if code.differs:
         return (
             f"the code here ({code.version}) is not the one that is deployed ({code.deployed}); `varve plan` shows "
@@ -73,3 +76,17 @@ def hold_reason(code: CodeState, made_by: int, *, marked: bool) -> str:
     if code.decision is OnCodeChange.FORWARD and made_by == MadeBy.ACCEPTED and not marked:
         return "it was made by earlier code, which stays for windows before the boundary; `varve backfill` computes it"
     return ""
+
+
+def _owner_or_generation(code: CodeState) -> str:
+    if code.owner:
+        return f"it belongs to project {code.owner}, which alone computes it"
+    if code.of_project:
+        return (
+            f"project {code.of_project} publishes {code.evolving} otherwise than it is declared here; `varve import "
+            f"{code.evolving} --print` shows how it is now"
+        )
+    return (
+        f"{code.evolving} is declared here as another generation than readers see; `varve evolve {code.evolving}` "
+        "builds it and moves them"
+    )

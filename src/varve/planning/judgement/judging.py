@@ -82,6 +82,8 @@ def judge(  # noqa: PLR0911, PLR0912 - one for each state
     inputs = Inputs(dataset, path, fact, reads, now=now, window_end=window_end)
     if dataset.rejected_of:
         return _rejected_rows(dataset, fact, pending=bool(inputs.pending))
+    if dataset.of_project:
+        return _of_project(dataset, fact)
     cause = _cause(dataset, fact, inputs, refreshed_since, code)
     if cause is None:
         if fact.batch and code.evolving == dataset.name:
@@ -128,6 +130,14 @@ def _rejected_rows(dataset: Dataset, fact: Fact, *, pending: bool) -> Judgement:
     if fact.batch:
         return Judgement(State.CURRENT, f"written by the runs of {dataset.rejected_of}", pending=pending)
     return Judgement(State.MISSING, f"no run of {dataset.rejected_of} has written it", pending=pending)
+
+
+def _of_project(dataset: Dataset, fact: Fact) -> Judgement:
+    """The judgement of what another project computes. What was marked there is about to change, as it would be here."""
+    who = f"project {dataset.of_project}"
+    if not fact.batch:
+        return Judgement(State.MISSING, f"{who} has not computed it", pending=bool(fact.marks))
+    return Judgement(State.CURRENT, f"computed by {who}", pending=any(not mark.paused for mark in fact.marks))
 
 
 @dataclass(frozen=True, slots=True)

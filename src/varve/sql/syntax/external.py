@@ -19,14 +19,23 @@ if TYPE_CHECKING:
     from varve.sql.syntax.errors import Problem
 
 LANDING = "landing"
+# Not a source of rows: another project over the same catalog computes the dataset.
+PROJECT = "project"
 _OPTIONS = {
     LANDING: OPTION_NAMES,
+    PROJECT: ("project",),
     ExternalTableKind.TABLE.value: ("table", "changed"),
     ExternalTableKind.PARQUET.value: ("folder",),
     ExternalTableKind.POSTGRES.value: ("table", "url", "changed"),
     ExternalTableKind.JDBC.value: ("table", "url", "changed"),
 }
 _ALL = {name for names in _OPTIONS.values() for name in names}
+# Clauses about batches that are written.
+_OF_BATCHES = ("EXPECT", "INDEX", "COMPACT", "GRANT SELECT TO", "SORTED BY", "BOUNDS", "ICEBERG", "RETAIN BATCHES")
+# Clauses about what is written, and when.
+_OF_ITS_PROJECT = (
+    *_OF_BATCHES, "ON UPSTREAM CHANGE", "ON CODE CHANGE", "REFRESH LAST", "INCREMENTAL", "REJECT UP TO", "ALLOW",
+)  # fmt: skip
 _NAME = re.compile(r"[^.\s'\"`]+\.[^.\s'\"`]+")
 _EXAMPLES = {
     ExternalTableKind.TABLE.value: "",
@@ -49,9 +58,15 @@ def landing_of(sql: SqlDataset) -> bool | LandingOptions:
     return LandingOptions.of(texts) if texts else True
 
 
+def project_of(sql: SqlDataset) -> str:
+    """Return the project that computes a dataset, where that is another one; "" for all others."""
+    is_of_project = sql.body is Body.EXTERNAL and sql.option("source") == PROJECT
+    return (sql.option("project") or "") if is_of_project else ""
+
+
 def external_of(sql: SqlDataset) -> ExternalTable | None:
     """Return the external table whose partitions a dataset takes; None where it takes none."""
-    if sql.body is not Body.EXTERNAL or is_landing(sql):
+    if sql.body is not Body.EXTERNAL or is_landing(sql) or sql.option("source") == PROJECT:
         return None
     options = dict(sql.options)
     kind = ExternalTableKind(options["source"])
@@ -75,6 +90,9 @@ def external_problems(sql: SqlDataset) -> Iterator[Problem]:
     for name in options:
         if name in _ALL and name not in _OPTIONS[source]:
             yield sql.problem(sql.span_of(f"OPTIONS {name}"), f"source '{source}' has no option {name}.")
+    if source == PROJECT:
+        yield from _project_problems(sql, options)
+        return
     if source != LANDING:
         yield from _table_problems(sql, source, options)
         return
@@ -101,22 +119,27 @@ def _view_problems(sql: SqlDataset, source: str, options: dict[str, str]) -> Ite
             sql.span_of("OPTIONS changed"),
             "the files of an EXTERNAL VIEW tell that a partition was changed; leave the option out.",
         )
-    for clause in (
-        "STORED IN",
-        "EXPECT",
-        "INDEX",
-        "COMPACT",
-        "GRANT SELECT TO",
-        "SORTED BY",
-        "BOUNDS",
-        "ICEBERG",
-        "RETAIN BATCHES",
-    ):
+    for clause in ("STORED IN", *_OF_BATCHES):
         if clause in dict(sql.spans):
             yield sql.problem(
                 sql.span_of(clause),
                 f"{clause} is about batches that are written, and EXTERNAL VIEW writes none: the rows stay where their "
                 "owner has them. Leave it out, or write EXTERNAL without VIEW, which copies.",
+            )
+
+
+def _project_problems(sql: SqlDataset, options: dict[str, str]) -> Iterator[Problem]:
+    if not options.get("project"):
+        example = f"OPTIONS (source = '{PROJECT}', project = 'shop')"
+        yield sql.problem(
+            sql.span_of("OPTIONS"), f"which project? Write {example}; `varve own` lists who has which dataset."
+        )
+    for clause in _OF_ITS_PROJECT:
+        if clause in dict(sql.spans):
+            yield sql.problem(
+                sql.span_of(clause),
+                f"{clause} is said where the dataset is computed, in its own project; here it is only read. Leave it "
+                "out.",
             )
 
 

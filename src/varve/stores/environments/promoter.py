@@ -18,6 +18,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait
 
 from varve.catalog.code.deployments import Decision, Deployments
 from varve.catalog.code.generations import Generations
+from varve.catalog.code.owners import Owners
 from varve.catalog.code.promotions import PromotionPlan, Promotions
 from varve.catalog.environments.environments import Environments
 from varve.catalog.planning.facts import CatalogFacts
@@ -191,6 +192,7 @@ class Promoter:
             is_known = row.dataset in chosen and row.generation == number
             if is_known and row.batch_id is not None and row.batch_id != row.current:
                 batches.setdefault(row.dataset, {})[row.partition] = row.batch_id
+        Owners(connection, self.graph.project).refuse({*codes, *batches}, "Nothing was promoted.")
         declared = {*self.graph.datasets, *(broken.name for broken in self.graph.broken)}
         removed = tuple(sorted(
             dataset for dataset in code.keys() & deployed.keys() - declared

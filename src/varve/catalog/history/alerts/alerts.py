@@ -24,8 +24,8 @@ FORGOTTEN_AFTER_DAYS = 90
 _LOCK = "select pg_try_advisory_lock(hashtextextended('varve alerts', 0))"
 _UNLOCK = "select pg_advisory_unlock(hashtextextended('varve alerts', 0))"
 _OPEN = """
-    insert into varve.alert (kind, dataset, subject, message, opened_at, seen_at)
-    select kind, dataset, subject, message, to_timestamp(%(now)s), to_timestamp(%(now)s)
+    insert into varve.alert (kind, dataset, subject, message, opened_at, seen_at, project)
+    select kind, dataset, subject, message, to_timestamp(%(now)s), to_timestamp(%(now)s), %(project)s
     from unnest(%(kinds)s::text[], %(datasets)s::text[], %(subjects)s::text[], %(messages)s::text[])
         as c (kind, dataset, subject, message)
     order by kind, dataset, subject
@@ -35,7 +35,8 @@ _OPEN = """
 """
 _CLOSE = """
     update varve.alert a set closed_at = to_timestamp(%(now)s)
-    where a.closed_at is null and a.kind = any(%(known)s) and not exists (
+    where a.closed_at is null and a.kind = any(%(known)s) and a.project in ('', %(project)s)
+        and not a.dataset = any(%(of_others)s) and not exists (
         select from unnest(%(kinds)s::text[], %(datasets)s::text[], %(subjects)s::text[]) as c (kind, dataset, subject)
         where (c.kind, c.dataset, c.subject) = (a.kind, a.dataset, a.subject))
 """
@@ -60,9 +61,14 @@ class Alert:
 
 @dataclass(frozen=True)
 class Alerts:
-    """The alerts, over a connection to the catalog in autocommit mode."""
+    """The alerts, over a connection to the catalog in autocommit mode.
+
+    Attributes:
+        project: the name of the project that evaluates conditions; what other projects have opened stays as it is.
+    """
 
     connection: psycopg.Connection
+    project: str = ""
 
     @contextlib.contextmanager
     def evaluating(self) -> Iterator[bool]:
@@ -79,12 +85,18 @@ class Alerts:
                 self.connection.execute(_UNLOCK)
 
     def update(
-        self, conditions: Collection[Condition], known_kinds: Collection[AlertKind], now: float
+        self,
+        conditions: Collection[Condition],
+        known_kinds: Collection[AlertKind],
+        now: float,
+        of_others: Collection[str] = (),
     ) -> tuple[int, int]:
         """Open what holds at `now` (seconds since 1970) and is not open, close what holds no more.
 
-        Alerts of kinds that are not known are left as they are. Returns how many were opened and closed.
+        Alerts of kinds that are not known are left as they are, and those of the datasets `of_others`, which belong to
+        other projects. Returns how many were opened and closed.
         """
+        conditions = [condition for condition in conditions if condition.identity.dataset not in of_others]
         identities = [condition.identity for condition in conditions]
         values = {
             "now": now,
@@ -92,6 +104,8 @@ class Alerts:
             "datasets": [identity.dataset for identity in identities],
             "subjects": [identity.subject for identity in identities],
             "messages": [condition.text for condition in conditions],
+            "project": self.project,
+            "of_others": list(of_others),
             "known": [kind.value for kind in known_kinds],
         }
         with self.connection.transaction():

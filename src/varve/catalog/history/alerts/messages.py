@@ -29,18 +29,19 @@ _NOTE = """
     with opened as (
         insert into varve.alert_message (alert, event, channel)
         select a.id, 'opened', c.channel from varve.alert a cross join unnest(%(channels)s::text[]) as c (channel)
-        where a.closed_at is null on conflict do nothing
+        where a.closed_at is null and a.project in ('', %(project)s) on conflict do nothing
     )
     insert into varve.alert_message (alert, event, channel)
     select a.id, 'closed', m.channel from varve.alert a join varve.alert_message m on m.alert = a.id
-    where a.closed_at is not null and m.event = 'opened' and m.channel = any(%(channels)s)
+    where a.closed_at is not null and a.project in ('', %(project)s) and m.event = 'opened'
+        and m.channel = any(%(channels)s)
     on conflict do nothing
 """
 _WAITING = """
     select a.id, m.event, a.kind, a.dataset, a.subject, a.message,
         extract(epoch from case m.event when 'opened' then a.opened_at else a.closed_at end)::float8 as at
     from varve.alert_message m join varve.alert a on a.id = m.alert
-    where m.channel = %s and m.sent_at is null order by at, a.id, m.event desc
+    where m.channel = %s and m.sent_at is null and a.project in ('', %s) order by at, a.id, m.event desc
 """
 _SENT = """
     update varve.alert_message m set sent_at = to_timestamp(%s)
@@ -74,9 +75,14 @@ class ChannelDown:
 
 @dataclass(frozen=True)
 class Messages:
-    """The messages, over a connection to the catalog in autocommit mode."""
+    """The messages, over a connection to the catalog in autocommit mode.
+
+    Attributes:
+        project: the name of the project whose channels these are; they are told of its alerts only.
+    """
 
     connection: psycopg.Connection
+    project: str = ""
 
     @contextlib.contextmanager
     def sending(self, channel: str) -> Iterator[bool]:
@@ -92,13 +98,15 @@ class Messages:
     def note(self, channels: Collection[str]) -> None:
         """Note for these channels what they are to be told: what is open, and the end of what they were told of."""
         with self.connection.transaction():
-            self.connection.execute(_NOTE, {"channels": list(channels)})
+            self.connection.execute(_NOTE, {"channels": list(channels), "project": self.project})
 
     def waiting(self, channel: str) -> list[AlertMessage]:
         """What is still to be said to the channel, in the order in which it happened."""
         return [
             AlertMessage(alert, event, AlertIdentity(AlertKind(kind), dataset, subject), text, at)
-            for alert, event, kind, dataset, subject, text, at in self.connection.execute(_WAITING, (channel,))
+            for alert, event, kind, dataset, subject, text, at in self.connection.execute(
+                _WAITING, (channel, self.project)
+            )
         ]
 
     def sent(self, channel: str, messages: Sequence[AlertMessage], now: float) -> None:

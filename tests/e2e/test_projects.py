@@ -54,7 +54,9 @@ def projects(project: Project, tmp_path: Path) -> dict[str, Project]:
     """Both, as `varve init` begins them, with a dataset each; the workspace is that of the documents."""
     home = project.with_databases("projects").with_dagster_home(tmp_path / "dagster")
     config = yaml.safe_load((tmp_path / "dagster" / "dagster.yaml").read_text())
-    (tmp_path / "dagster" / "dagster.yaml").write_text(yaml.safe_dump(_merged(config, yaml.safe_load(DIVIDED.text))))
+    (tmp_path / "dagster" / "dagster.yaml").write_text(
+        yaml.safe_dump(_merged(config, yaml.safe_load(DIVIDED.text.replace("/srv/shop", str(tmp_path / "shop")))))
+    )
     found = {}
     for name in ("shop", "bureau"):
         write_project(tmp_path / name)
@@ -121,7 +123,7 @@ def test_two_code_locations_over_one_catalog(projects: dict[str, Project], tmp_p
     for each in projects.values():
         done = each.varve("doctor")
         assert "All is well" in done.told, done.output
-        assert each.varve_json("plan")["changes"] == []
+        assert each.varve_json("plan")["changes"]["datasets"] == []
 
 
 def asked(address: str) -> Any:
@@ -132,6 +134,7 @@ def asked(address: str) -> Any:
         return json.load(answer)["data"]
 
 
-def _merged(ours: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
-    both = {key: _merged(ours[key], more[key]) for key in ours.keys() & more.keys()}
-    return {**ours, **more, **both}
+def _merged(ours: Any, more: Any) -> Any:
+    if not (isinstance(ours, dict) and isinstance(more, dict)):
+        return more
+    return {**ours, **more, **{key: _merged(ours[key], more[key]) for key in ours.keys() & more.keys()}}

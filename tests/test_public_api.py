@@ -33,7 +33,7 @@ API = {
     "ColumnType": "text",
     "Custom": "function, of, readers=",
     "Dataset": "name, partitioning, schema, store, comment, landing=, owners=, warehouse=, lake=, "
-    "expectations=, policy=, external=, incremental=, reject_into=, rejected_of=",
+    "expectations=, policy=, external=, incremental=, reject_into=, rejected_of=, of_project=",
     "DynamicDimension": "name, set_name, value_type=, column_type=, source=",
     "Every": "duration, anchor",
     "Expectation": "name, condition, of=",

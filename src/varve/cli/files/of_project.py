@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from varve.catalog.code.deployments import Deployments
 from varve.catalog.code.generations import Generations
 from varve.catalog.code.owners import Owners
-from varve.model.dataset import StoreKind
 from varve.model.errors import VarveError
 from varve.services.postgres import connect
 from varve.sql.syntax.errors import SourceFile, SqlErrors
@@ -77,8 +76,7 @@ def _lines(name: str, owner: str, published: PublishedDataset, written: SqlDatas
     yield f"CREATE DATASET {name} ({', '.join(columns)})"
     if written.comment:
         yield f"COMMENT {_quoted(written.comment)}"
-    if published.store == StoreKind.WAREHOUSE:
-        yield "STORED IN WAREHOUSE"
+    yield f"STORED IN {published.store.upper()}"
     yield from _clauses(written)
     yield f"EXTERNAL OPTIONS (source = 'project', project = {_quoted(owner)});"
 

@@ -24,12 +24,13 @@ if TYPE_CHECKING:
 
 VARVE = str(Path(sys.executable).parent / "varve")
 HERE = "tests/cli/test_migrate.py"
-OLD = VERSION - 1
+# The last version that does not say which code may use it.
+OLD = 14
 
 
 @pytest.fixture
 def varve(settings: Settings, fresh_database: str) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Runs `varve WORDS` on a server of one's own whose catalog is of the version before."""
+    """Runs `varve WORDS` on a server of one's own whose catalog is of an old version."""
     with psycopg.connect(fresh_database, autocommit=True) as connection:
         CatalogSchema(OLD).ensure(connection)
     environment = clean_environment() | {
@@ -58,11 +59,12 @@ def test_only_migrate_upgrades_the_catalog_of_a_server_of_ones_own(
     (dry_run, migrate) = [c.split()[1:] for block in blocks("console") if block.runner == HERE for c in block.commands]
     shown = varve(*dry_run)
     assert shown.returncode == 0
-    assert f"{VERSION}: upgrades without a stop" in shown.stdout
+    assert "15: upgrades without a stop" in shown.stdout
+    assert "16: to which project each dataset belongs" in shown.stdout
     assert "Nothing was changed" in shown.stdout
     values = json.loads(varve(*dry_run, "--json").stdout)
     assert (values["before"], values["version"], [step["version"] for step in values["steps"]]) == (
-        OLD, VERSION, [VERSION],
+        OLD, VERSION, list(range(OLD + 1, VERSION + 1)),
     )  # fmt: skip
     assert version_of(fresh_database) == OLD
 
@@ -78,6 +80,19 @@ def test_only_migrate_upgrades_the_catalog_of_a_server_of_ones_own(
 
     assert varve("backfill", "list").returncode == 0
     assert "which this Varve needs: nothing to do." in varve(*migrate).stdout
+
+
+def test_a_step_for_code_of_before_needs_no_stop(
+    varve: Callable[..., subprocess.CompletedProcess[str]], fresh_database: str
+) -> None:
+    with psycopg.connect(fresh_database, autocommit=True) as connection:
+        CatalogSchema(VERSION - 1).migrate(connection, force=True)
+        # Code of that version is going on.
+        CatalogSchema(VERSION - 1).ensure(connection)
+    assert version_of(fresh_database) == VERSION - 1
+    done = varve("migrate")
+    assert done.returncode == 0, done.stderr
+    assert version_of(fresh_database) == VERSION
 
 
 def test_code_of_the_version_before_works_on_a_newer_catalog_and_says_so(

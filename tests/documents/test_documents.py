@@ -100,9 +100,8 @@ def test_the_table_of_settings_has_all_of_them_with_their_defaults() -> None:
     assert set(shown) == {name.upper() for name in Settings.model_fields}
     for name, field in Settings.model_fields.items():
         if isinstance(field.default, int | float | str):
-            assert (
-                shown[name.upper()] == f"{field.default:g}" if isinstance(field.default, float) else str(field.default)
-            ), name
+            expected = f"{field.default:g}" if isinstance(field.default, float) else str(field.default)
+            assert shown[name.upper()] == expected, name
 
 
 def test_the_project_of_the_reference_is_read_as_the_text_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,11 +23,11 @@ LANDING = "landing"
 PROJECT = "project"
 _OPTIONS = {
     LANDING: OPTION_NAMES,
-    PROJECT: ("project",),
     ExternalTableKind.TABLE.value: ("table", "changed"),
     ExternalTableKind.PARQUET.value: ("folder",),
     ExternalTableKind.POSTGRES.value: ("table", "url", "changed"),
     ExternalTableKind.JDBC.value: ("table", "url", "changed"),
+    PROJECT: ("project",),
 }
 _ALL = {name for names in _OPTIONS.values() for name in names}
 # Clauses about batches that are written.

@@ -19,7 +19,7 @@ CLASSIC := tests/stores/test_stores.py tests/stores/lake/test_write.py tests/sto
 DAGSTER := tests/dagster/test_atomic_publish.py tests/dagster/test_failures.py tests/dagster/test_reading.py
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo ui test test-fast torture torture-long lint style types imports lint-deploy docs format bench down \
+.PHONY: help install demo ui test test-fast torture torture-long lint style types imports lint-deploy docs format bench bench-quick down \
   browser pooler prepared clean
 
 help: ## Show the targets
@@ -85,6 +85,9 @@ docs: $(INSTALLED) ## The pages of docs/ as a site in .site/; a broken link fail
 format: $(INSTALLED) ## Put the code into its canonical format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+bench-quick: $(INSTALLED) ## Has something become slower? Small runs, ratios against those that are kept (a few minutes)
+	$(BIN)/python -m benchmarks.quick
 
 bench: $(INSTALLED) ## What a run costs beside an empty one
 	$(BIN)/python -m benchmarks.run_overhead

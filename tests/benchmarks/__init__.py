@@ -1,0 +1,1 @@
+"""Tests of what compares benchmarks; the benchmarks themselves are run by hand."""

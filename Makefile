@@ -86,7 +86,7 @@ format: $(INSTALLED) ## Put the code into its canonical format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench-quick: $(INSTALLED) ## Has something become slower? Small runs, ratios against those that are kept (a few minutes)
+bench-quick: $(INSTALLED) ## Has something become slower? Small runs, ratios against those that are kept (four minutes a round)
 	$(BIN)/python -m benchmarks.quick
 
 bench: $(INSTALLED) ## What a run costs beside an empty one

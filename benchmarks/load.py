@@ -96,7 +96,7 @@ class Bench:
         with adbc.connect(warehouse_url(self.settings)) as copying, copying.cursor() as cursor:
             cursor.adbc_ingest("flights_plain", self.rows, mode="append", db_schema_name="public")
             copying.commit()
-        self.connection.execute("analyze flights_plain")
+        self.connection.execute("analyze public.flights_plain")
         return self._checked(time.monotonic() - started)
 
     def server_copy(self) -> float:
@@ -104,11 +104,11 @@ class Bench:
         file = self.folder / "flights.bin"
         if not file.exists():
             self.adbc()
-            self.connection.execute(f"copy flights_plain to '{file}' (format binary)".encode())
+            self.connection.execute(f"copy public.flights_plain to '{file}' (format binary)".encode())
         self._empty_table()
         started = time.monotonic()
-        self.connection.execute(f"copy flights_plain from '{file}' (format binary)".encode())
-        self.connection.execute("analyze flights_plain")
+        self.connection.execute(f"copy public.flights_plain from '{file}' (format binary)".encode())
+        self.connection.execute("analyze public.flights_plain")
         return self._checked(time.monotonic() - started)
 
     def arrow_workers(self) -> float:
@@ -136,7 +136,7 @@ class Bench:
 
         started = time.monotonic()
         self.frame.mapInArrow(run, "rows BIGINT").collect()
-        self.connection.execute("analyze flights_plain")
+        self.connection.execute("analyze public.flights_plain")
         return self._checked(time.monotonic() - started)
 
     def jdbc_writer(self) -> float:
@@ -145,9 +145,9 @@ class Bench:
         url = f"jdbc:postgresql://{self.host}:5432/{self.connection.info.dbname}?reWriteBatchedInserts=true"
         started = time.monotonic()
         self.frame.write.mode("append").format("jdbc").options(
-            url=url, dbtable="flights_plain", user="postgres", driver="org.postgresql.Driver", batchsize="10000"
+            url=url, dbtable="public.flights_plain", user="postgres", driver="org.postgresql.Driver", batchsize="10000"
         ).save()
-        self.connection.execute("analyze flights_plain")
+        self.connection.execute("analyze public.flights_plain")
         return self._checked(time.monotonic() - started)
 
     def _empty_table(self) -> None:
@@ -159,12 +159,12 @@ class Bench:
             sql.SQL("{} {}").format(sql.Identifier(column.name), type_sql(postgres_type(column.type)))
             for column in DATASET.schema.columns
         )
-        self.connection.execute("drop table if exists flights_plain")
-        self.connection.execute(sql.SQL("create table flights_plain ({})").format(columns))
+        self.connection.execute("drop table if exists public.flights_plain")
+        self.connection.execute(sql.SQL("create table public.flights_plain ({})").format(columns))
         self.connection.execute("checkpoint")
 
     def _checked(self, took: float) -> float:
-        found = self.connection.execute("select count(*) from flights_plain").fetchone()
+        found = self.connection.execute("select count(*) from public.flights_plain").fetchone()
         assert found == (self.rows.num_rows,), found
         return took
 

@@ -8,13 +8,19 @@ import pytest
 
 from tests.cli.test_environments import DAYS, HEAD, REVENUE, Store, shop_at_rest  # noqa: F401 - a fixture
 from varve.catalog.catalog import Catalog
+from varve.catalog.code.generations import PublishedDataset
+from varve.cli.files import of_project
 from varve.dagster.discovery import load_project
 from varve.model.errors import OtherOwner, VarveError
 from varve.services.postgres import connect
+from varve.sql.syntax.errors import SourceFile
+from varve.sql.syntax.header import parse
 
 if TYPE_CHECKING:
     import datetime as dt
     from pathlib import Path
+
+    from varve.services.settings import Settings
 
 pytestmark = pytest.mark.spark
 
@@ -139,6 +145,8 @@ def test_what_belongs_to_another_project_is_not_changed(shop: Team, bureau: Team
         ["rollback", revenue, day, "--to", first],
         ["accept", revenue, day, "--reason", "a test"],
         ["evolve", revenue],
+        ["retire", revenue],
+        ["correct", revenue, "any.csv", day],
         ["sweep", revenue, "--older-than", "0s"],
     ):
         with pytest.raises(VarveError, match=f"(declared as a dataset of|belongs to) project {shop.db}"):
@@ -265,3 +273,46 @@ def materialise_by_hand(team: Team, name: str, day: dt.date) -> str:
         )  # fmt: skip
         assert not done.success
         return str([event.event_specific_data for event in done.all_events if event.is_failure])
+
+
+def test_a_change_that_reads_another_project_is_tried_and_promoted(shop: Team, bureau: Team) -> None:
+    bureau.run_due()
+    bureau.varve("env", "create", "trial")
+    bureau.declare("best", BEST.replace("MAX", "MIN"), store="WAREHOUSE")
+    bureau.varve("env", "run", "trial")
+    assert best(bureau) == {DAYS[0]: 250, DAYS[1]: 250}
+    before = shop.json("history", f"{shop.db}.revenue")
+    bureau.varve("promote", "trial")
+    assert best(bureau) == {DAYS[0]: 100, DAYS[1]: 100}
+    # Of the other project nothing was computed, and nothing promoted.
+    assert shop.json("history", f"{shop.db}.revenue") == before
+    assert well(bureau)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "/*@ CREATE DATASET shop.plan (n BIGINT) PARTITIONED BY (day DATE, c STRING) {clauses} */ SELECT 1 AS n",
+        "CREATE DATASET shop.plan (n BIGINT) PARTITIONED BY (day DATE, c STRING) {clauses} ALLOW RANDOM AS SELECT 1",
+    ],
+)
+def test_the_file_of_a_dataset_has_its_windows_and_sets_and_nothing_else(header: str) -> None:
+    clauses = """FOR t IN TIMESERIES(INTERVAL 1 DAY, START '2026-11-01'), -- of its own
+        c IN DYNAMIC 'carriers' FROM (SELECT carrier FROM shop.flights) ON REMOVAL WITHDRAW
+        LET day = CAST(t AS DATE) WINDOWS AHEAD 3"""
+    written = parse(SourceFile("plan.sql", header.format(clauses=clauses)))
+    published = PublishedDataset(0, "lake", {"columns": [["n", "BIGINT", False, "it's"]], "comment": ""})
+    text = "\n".join(of_project.declared_lines("shop.plan", "shop", published, written))
+    again = parse(SourceFile("plan.sql", text))
+    assert again.option("project") == "shop"
+    assert [(column.name, column.comment, column.nullable) for column in again.columns] == [("n", "it's", False)]
+    assert [str(name.variables) for name in again.generators] == [str(name.variables) for name in written.generators]
+    assert again.end_offset == written.end_offset == 4
+    assert "shop.flights" not in text
+    assert "ALLOW" not in text
+
+
+def test_a_table_is_imported_where_nothing_ever_ran(fresh_database: str, settings: Settings) -> None:
+    """The catalog is asked for an owner before it has any table."""
+    asked = settings.model_copy(update={"postgres_url": fresh_database})
+    assert of_project.text_of_dataset(asked, "dumps.clicks", "shop") is None

@@ -9,13 +9,14 @@ import itertools
 import re
 from typing import TYPE_CHECKING
 
+from varve.catalog.catalog import Catalog
 from varve.catalog.code.deployments import Deployments
 from varve.catalog.code.generations import Generations
 from varve.catalog.code.owners import Owners
 from varve.model.errors import VarveError
 from varve.services.postgres import connect
 from varve.sql.syntax.errors import SourceFile, SqlErrors
-from varve.sql.syntax.header import parse
+from varve.sql.syntax.header import parse, uncomment_header
 from varve.sql.syntax.sql_file import DynamicSet, SqlDataset
 from varve.sql.syntax.tokens import CLAUSES
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from varve.services.settings import Settings
 
 # What says which partitions there are.
-_OF_PARTITIONS = ("PARTITIONED BY", "FOR", "LET", "INSERT")
+_OF_PARTITIONS = ("PARTITIONED BY", "FOR", "LET", "INSERT", "OPEN WINDOWS", "WINDOWS AHEAD")
 
 
 def text_of_dataset(settings: Settings, name: str, project: str) -> str | None:
@@ -38,6 +39,8 @@ def text_of_dataset(settings: Settings, name: str, project: str) -> str | None:
     yet, or does not declare it in SQL.
     """
     with connect(settings, application="varve import") as connection:
+        # Nothing may ever have run here.
+        Catalog(connection).ensure_schema()
         owner = Owners(connection, project).others([name]).get(name)
         return None if owner is None else _text(connection, name, owner)
 
@@ -57,7 +60,7 @@ def _text(connection: psycopg.Connection, name: str, owner: str) -> str:
             f"code alone. Nothing was written. Write it: CREATE DATASET {name} (column TYPE, ...) with its PARTITIONED "
             f"BY and FOR, EXTERNAL OPTIONS (source = 'project', project = '{owner}')."
         )
-    return "\n".join(_lines(name, owner, published, written)) + "\n"
+    return "\n".join(declared_lines(name, owner, published, written)) + "\n"
 
 
 def _parsed(source: str) -> SqlDataset | None:
@@ -67,7 +70,8 @@ def _parsed(source: str) -> SqlDataset | None:
         return None
 
 
-def _lines(name: str, owner: str, published: PublishedDataset, written: SqlDataset) -> Iterator[str]:
+def declared_lines(name: str, owner: str, published: PublishedDataset, written: SqlDataset) -> Iterator[str]:
+    """The lines of the file: the columns as they were published, the partitions as the owner has written them."""
     columns = [
         f"{column.name} {column.type}" + ("" if column.nullable else " NOT NULL")
         + (f" COMMENT {_quoted(column.comment)}" if column.comment else "")
@@ -85,7 +89,7 @@ def _clauses(written: SqlDataset) -> Iterator[str]:
     """The clauses that say which partitions there are, as the owner has written them; what fills a set is left out."""
     names = {" ".join(words) for words in CLAUSES}
     starts = sorted((span.start, word) for word, span in written.spans if word in names)
-    text = written.source.text
+    text = uncomment_header(written.source)
     for (start, word), (end, _) in itertools.pairwise(starts):
         if word not in _OF_PARTITIONS:
             continue

@@ -9,7 +9,7 @@ from varve.catalog.catalog import Catalog
 from varve.cli.context import chosen_graph, chosen_settings
 from varve.cli.plan.open_plan import opened_plan
 from varve.cli.printing import Table
-from varve.cli.selection import who
+from varve.cli.selection import refuse_of_others, who
 from varve.cli.show import dataset_named
 from varve.dagster.automation.retiring import removed
 from varve.dagster.automation.retiring import retire as retire_partitions
@@ -35,6 +35,8 @@ def retire(name: str | None, *, dry_run: bool) -> list[dict[str, Any]]:
     settings = chosen_settings()
     with opened_plan() as open_plan:
         catalog = Catalog(open_plan.connection)
+        if name is not None:
+            refuse_of_others(open_plan.connection, [name.replace("/", ".")])
         undeclared = removed(catalog, chosen_graph())
         if name is not None and (broken := chosen_graph().broken_dataset(name.replace("/", "."))) is not None:
             raise DatasetIsBroken(broken)

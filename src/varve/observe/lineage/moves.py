@@ -11,6 +11,8 @@ import contextlib
 import logging
 from typing import TYPE_CHECKING
 
+import psycopg
+
 from varve.catalog.rows import batches_of
 from varve.model.batch import BatchId
 from varve.model.build import Build
@@ -19,8 +21,6 @@ from varve.observe.lineage.sender import Lineage
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import psycopg
 
     from varve.planning.graph import Graph
 
@@ -41,12 +41,17 @@ _MOVED = """
 def tell_moves(graph: Graph, connection: psycopg.Connection, project: Path, run_id: str) -> None:
     """Tell what a command has made current, where OpenLineage is configured; `run_id` is as the catalog has it.
 
-    Events that are not sent within some seconds are lost, which is logged. Raises only where the catalog cannot be
-    asked.
+    What was moved stays so, whatever becomes of this: events that are not sent within some seconds are lost, and so are
+    those of a catalog that cannot be asked any more, which is logged. Raises nothing.
     """
     lineage = Lineage.open(graph, project)
     if lineage.is_wanted:
-        for name, millis, kind, code_version, before, *columns in connection.execute(_MOVED, (run_id,)).fetchall():
+        try:
+            rows = connection.execute(_MOVED, (run_id,)).fetchall()
+        except psycopg.Error as error:
+            rows = []
+            logging.getLogger(__name__).warning("No OpenLineage events of %s: %s", run_id, error)
+        for name, millis, kind, code_version, before, *columns in rows:
             path, batch_id = columns[0], columns[1]
             # A dataset that is declared no more, or with other partitions: nobody here can say what it is made of.
             with contextlib.suppress(VarveError, KeyError):

@@ -52,10 +52,7 @@ def breaks(before: Shape, after: Shape) -> tuple[str, ...]:
     """Why batches of the one declaration cannot be read by the other, in sentences; empty where they can be."""
     if before.place != after.place:
         return (f"It lies in the {before.place}, and is declared in the {after.place}.",)
-    problems = partition_problems(before.columns.partitions, after.columns.partitions)
-    old_windows, new_windows = before.columns.windows, after.columns.windows
-    if not problems and old_windows and new_windows and (changed := changed_windows(old_windows, new_windows)):
-        problems.append(changed)
+    problems = _of_partitions(before, after)
     of_columns = _COLUMNS.get(after.place)
     return (*problems, *(of_columns(before.columns, after.columns) if of_columns else ()))
 
@@ -67,10 +64,7 @@ def misread(published: Shape, declared: Shape) -> tuple[str, ...]:
     """
     if published.place != declared.place:
         return (f"It lies in the {published.place}, and is declared in the {declared.place}.",)
-    problems = partition_problems(published.columns.partitions, declared.columns.partitions)
-    old_windows, new_windows = published.columns.windows, declared.columns.windows
-    if not problems and old_windows and new_windows and (changed := changed_windows(old_windows, new_windows)):
-        problems.append(changed)
+    problems = _of_partitions(published, declared)
     types = {column.name: column.type for column in published.columns.data}
     for column in declared.columns.data:
         if column.name not in types:
@@ -89,6 +83,15 @@ def begins_generation(before: Shape, after: Shape) -> tuple[str, ...]:
         return reasons
     migrated = _MIGRATED.get(after.place)
     return tuple(migrated(before.columns, after.columns)) if migrated else ()
+
+
+def _of_partitions(before: Shape, after: Shape) -> list[str]:
+    """What differs in the partition columns, or else in their windows."""
+    problems = list(partition_problems(before.columns.partitions, after.columns.partitions))
+    old_windows, new_windows = before.columns.windows, after.columns.windows
+    if not problems and old_windows and new_windows and (changed := changed_windows(old_windows, new_windows)):
+        problems.append(changed)
+    return problems
 
 
 def _of_files(before: DeclaredColumns, after: DeclaredColumns) -> Sequence[str]:

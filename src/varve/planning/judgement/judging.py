@@ -134,10 +134,10 @@ def _rejected_rows(dataset: Dataset, fact: Fact, *, pending: bool) -> Judgement:
 
 def _of_project(dataset: Dataset, fact: Fact) -> Judgement:
     """The judgement of what another project computes. What was marked there is about to change, as it would be here."""
-    who = f"project {dataset.of_project}"
+    who, pending = f"project {dataset.of_project}", any(not mark.paused for mark in fact.marks)
     if not fact.batch:
-        return Judgement(State.MISSING, f"{who} has not computed it", pending=bool(fact.marks))
-    return Judgement(State.CURRENT, f"computed by {who}", pending=any(not mark.paused for mark in fact.marks))
+        return Judgement(State.MISSING, f"{who} has not computed it", pending=pending)
+    return Judgement(State.CURRENT, f"computed by {who}", pending=pending)
 
 
 @dataclass(frozen=True, slots=True)

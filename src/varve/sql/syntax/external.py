@@ -35,6 +35,7 @@ _OF_BATCHES = ("EXPECT", "INDEX", "COMPACT", "GRANT SELECT TO", "SORTED BY", "BO
 # Clauses about what is written, and when.
 _OF_ITS_PROJECT = (
     *_OF_BATCHES, "ON UPSTREAM CHANGE", "ON CODE CHANGE", "REFRESH LAST", "INCREMENTAL", "REJECT UP TO", "ALLOW",
+    "FRESH WITHIN",
 )  # fmt: skip
 _NAME = re.compile(r"[^.\s'\"`]+\.[^.\s'\"`]+")
 _EXAMPLES = {

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import csv
 import io
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from varve.sources.formats.formats import BadFile, Chunk, DeclaredColumn, FileReading, FileSource, chunks
+from varve.sources.formats.file_reading import BadFile, DeclaredColumn, FileReading, FileSource
+from varve.sources.formats.formats import chunks
 from varve.sources.formats.records import QUOTED_EMPTY, Records
+
+if TYPE_CHECKING:
+    from varve.sources.formats.chunk import Chunk
 
 # What parsers stumble over, often.
 ODD = [

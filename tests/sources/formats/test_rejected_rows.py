@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from varve.model.landing.rejection import REJECTED_ROWS, TEXT_CHARACTERS
 from varve.model.schema import ColumnType
 from varve.sources.formats import checks, tasks
-from varve.sources.formats.formats import BadFile, DeclaredColumn, FileReading, FileSource
+from varve.sources.formats.file_reading import BadFile, DeclaredColumn, FileReading, FileSource
 from varve.sources.formats.tasks import BadRows, FilePiece
 from varve.stores.frames import arrow_schema, arrow_type
 

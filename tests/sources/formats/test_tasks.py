@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark import cloudpickle
 
-from varve.sources import formats as landed
-from varve.sources.formats import formats, objects, records, tasks, texts
-from varve.sources.formats.formats import DeclaredColumn, FileReading, FileSource
+from varve.sources import formats
+from varve.sources.formats import tasks
+from varve.sources.formats.file_reading import DeclaredColumn, FileReading, FileSource
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,8 +36,7 @@ def test_a_worker_without_varve_reads_files_and_names_the_one_with_a_bad_row(tmp
     (good := tmp_path / "good.csv").write_text('a\n"7"\n')
     (bad := tmp_path / "bäd.csv").write_text("a\nseven\n")
     pieces = [tasks.FilePiece(FileSource(str(path), "csv"), ("monday",), 1) for path in (good, bad)]
-    for module in (landed, formats, objects, records, tasks, texts):
-        cloudpickle.register_pickle_by_value(module)
+    cloudpickle.register_pickle_by_value(formats)
     (tmp_path / "task").write_bytes(cloudpickle.dumps(tasks.in_task([pieces], reading, schema)))
     done = subprocess.run(
         [sys.executable, "-c", WORKER, str(tmp_path / "task")], capture_output=True, text=True, check=True, cwd="/"

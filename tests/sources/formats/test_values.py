@@ -9,7 +9,7 @@ import gzip
 import io
 import json
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import fastavro
 import pyarrow as pa
@@ -19,9 +19,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from varve.model.schema import ColumnType
-from varve.sources.formats.formats import BadFile, Chunk, DeclaredColumn, FileReading, FileSource, chunks
+from varve.sources.formats.file_reading import BadFile, DeclaredColumn, FileReading, FileSource
+from varve.sources.formats.formats import chunks
 from varve.sources.formats.texts import Spelling, TextReader
 from varve.stores.frames import arrow_type
+
+if TYPE_CHECKING:
+    from varve.sources.formats.chunk import Chunk
 
 KINDS = ("TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL(10,2)", "BOOLEAN", "DATE", "TIMESTAMP",
          "TIMESTAMP_NTZ", "STRING")  # fmt: skip

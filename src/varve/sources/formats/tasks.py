@@ -12,10 +12,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from varve.sources.formats.checks import TEXT_CHARACTERS, RowProblem, shown
-from varve.sources.formats.formats import BadFile, Chunk, FileReading, FileSource, chunks
+from varve.sources.formats.file_reading import BadFile, FileReading, FileSource
+from varve.sources.formats.formats import chunks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from varve.sources.formats.chunk import Chunk
 
 # Surrounds the URI of a landing file in the error message of a task.
 MARK = "VARVE_BAD_ROW"

@@ -2,7 +2,7 @@
 
 A column whose texts are all in the plain form is parsed by Arrow, others value by value. The results are the same.
 
-Not here: reading the files (formats.py), and converting values that have a type already (objects.py).
+Not here: reading the files (csv_files.py), and converting values that have a type already (objects.py).
 """
 
 from __future__ import annotations

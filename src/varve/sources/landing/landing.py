@@ -33,8 +33,9 @@ from varve.planning.run_requests import landing_source
 from varve.services.files import open_files
 from varve.services.links import refuse_link_out
 from varve.sources import formats as formats_package
-from varve.sources.formats import checks, formats, objects, records, tasks, texts
-from varve.sources.formats.formats import BadFile, DeclaredColumn, FileReading, FileSource
+from varve.sources.formats import formats, tasks, texts
+from varve.sources.formats.file_reading import BadFile, DeclaredColumn, FileReading, FileSource
+from varve.sources.formats.lines import refuse_unended
 from varve.sources.formats.tasks import MARK, BadRows, FilePiece
 from varve.sources.landing import listing
 from varve.sources.landing.growth import Intake
@@ -204,8 +205,8 @@ class Landing:
             return spark.createDataFrame(rows if rows.num_rows else [], spark_schema(columns))
         from pyspark import cloudpickle
 
-        for module in (formats_package, checks, formats, objects, records, tasks, texts):
-            cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
+        # With all modules of the package.
+        cloudpickle.register_pickle_by_value(formats_package)  # type: ignore[no-untyped-call]
         shares = _shares(pieces)
         numbers = spark.range(0, len(shares), 1, len(shares))
         if tolerance is None:
@@ -308,7 +309,7 @@ def inspect(dataset: Dataset, uri: str) -> Inspected | None:
             file.seek(0)
             formats.look(file, source, reading)
             if source.unit == "line" and not source.compression:
-                formats.refuse_unended(last, reading)
+                refuse_unended(last, reading)
     except FileNotFoundError:
         return None
     except PermissionError as error:

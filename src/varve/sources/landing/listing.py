@@ -1,7 +1,7 @@
 """Lists the files in the landing folder of a dataset, each with its partition or the reason for having none.
 
 Not here: which of them to take (varve/planning/arrivals/arrivals.py), and reading them
-(varve/sources/formats/formats.py).
+(varve/sources/formats).
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from varve.model.dataset import Dataset
     from varve.sources.formats.checks import RowProblem
-    from varve.sources.formats.formats import FileReading
+    from varve.sources.formats.file_reading import FileReading
     from varve.sources.formats.tasks import FilePiece
 
 _TOLD = 5

@@ -46,7 +46,8 @@ from varve.planning.requested import asked_partitions
 from varve.planning.run_requests import landing_source
 from varve.services.postgres import connect
 from varve.services.postgres_server import PostgresServer
-from varve.sources.landing.landing import Landing, inspect
+from varve.sources.landing.inspection import inspect
+from varve.sources.landing.landing import Landing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

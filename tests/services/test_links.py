@@ -9,7 +9,8 @@ import pytest
 
 from tests.sources.test_landing import landing_dataset
 from varve.model.errors import BadInput
-from varve.sources.landing.landing import Landing, inspect
+from varve.sources.landing.inspection import inspect
+from varve.sources.landing.landing import Landing
 
 CONTENT = b"product,sold,price,on_day,at,open\nx,3,1.5,2013-01-05,2013-01-05T10:00:00Z,true\n"
 DATASET = landing_dataset()

@@ -29,7 +29,8 @@ from varve.model.partitions.dimension import Dimension, StaticDimension
 from varve.model.partitions.key import PartitionKey
 from varve.model.partitions.partitioning import Partitioning
 from varve.model.schema import Column, ColumnType, Schema
-from varve.sources.landing.landing import Landing, inspect
+from varve.sources.landing.inspection import inspect
+from varve.sources.landing.landing import Landing
 from varve.stores.open_build import OpenBuild
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from varve.catalog.recovery.recovery import recover
 from varve.cli.batches import sweep
 from varve.model.dataset import StoreKind
 from varve.model.errors import AlreadyBuilding, MissingUpstream, StalePublish, VerifyFailed
-from varve.sources.landing import landing
+from varve.sources.landing import inspection
 
 if TYPE_CHECKING:
     from tests.support.workbench import Workbench
@@ -51,13 +51,13 @@ def lake_week(workbench: Workbench) -> Growing:
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the files that are opened, in order."""
     names: list[str] = []
-    inspect = landing.inspect
+    inspect = inspection.inspect
 
     def noted(dataset: object, uri: str) -> object:
         names.append(uri.rsplit("/", 1)[-1])
         return inspect(dataset, uri)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(landing, "inspect", noted)
+    monkeypatch.setattr(inspection, "inspect", noted)
     return names
 
 

@@ -1,7 +1,7 @@
 """Symbolic links in the landing folder: we do not follow links that lead out of it.
 
 Behind such a link may be any file of this machine, which would be published as a partner's data. A link to another file
-within the landing folder is as good as a file. Not here: what a file holds (sources/landing/landing.py).
+within the landing folder is as good as a file. Not here: what a file holds (sources/landing/inspection.py).
 """
 
 from __future__ import annotations

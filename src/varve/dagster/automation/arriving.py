@@ -24,7 +24,8 @@ from varve.planning.run_requests import landing_source
 from varve.services.spark import is_server_lost, open_session
 from varve.sources.external.read import open_external_table
 from varve.sources.landing.inspected import Inspected
-from varve.sources.landing.landing import Landing, inspect
+from varve.sources.landing.inspection import inspect
+from varve.sources.landing.landing import Landing
 
 if TYPE_CHECKING:
     import logging

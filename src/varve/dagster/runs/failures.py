@@ -1,6 +1,6 @@
 """Errors of Spark, PostgreSQL and the disk as messages about the dataset: what happened, what is current, what to do.
 
-Not here: errors in the rows of landing files (varve/sources/landing/landing.py), and of the tasks of a load
+Not here: errors in the rows of landing files (varve/sources/landing/bad_rows.py), and of the tasks of a load
 (varve/stores/warehouse/loading/errors.py).
 """
 
@@ -21,7 +21,7 @@ from varve.model.errors import NOTHING_LOST, AlreadyBuilding, BadInput, ServiceU
 from varve.services.postgres import connect
 from varve.services.secrets import redacted
 from varve.services.spark import is_server_lost
-from varve.sources.landing.landing import explain_bad_row
+from varve.sources.landing.bad_rows import explain_bad_row
 from varve.sql.spark.run_errors import run_message
 from varve.stores.frames import spark_errors, spark_says
 

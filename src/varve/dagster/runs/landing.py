@@ -1,6 +1,6 @@
 """The landing resource: `context.resources.landing.read(context)` in the body of an asset returns what has arrived.
 
-Not here: the format of landing files (varve/sources/landing/landing.py), and external tables (varve/sources/external).
+Not here: the format of landing files (varve/sources/formats), and external tables (varve/sources/external).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A file whose rows are in the current batch, and whose state has not changed, is not opened.
 
-Not here: comparing names and states (varve/planning/arrivals/growing.py), and reading a file (landing.py).
+Not here: comparing names and states (varve/planning/arrivals/growing.py), and reading a file (rows.py).
 """
 
 from __future__ import annotations

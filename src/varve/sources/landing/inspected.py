@@ -1,6 +1,6 @@
 """The result of inspecting a whole landing file, and the hash that says which content it has.
 
-Not here: inspecting one (landing.py).
+Not here: inspecting one (inspection.py).
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 
 from varve.sql.code.foreign import foreign_text
 from varve.sql.names.own_functions import named_functions
-from varve.sql.syntax.timeseries import calendar_texts
+from varve.sql.syntax.clauses.timeseries import calendar_texts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -29,7 +29,8 @@ from varve.sql.sql_asset import CompiledDataset, SqlAsset, compile_dataset
 from varve.sql.sql_files import SqlFiles, broken_datasets, rejected_in
 from varve.sql.syntax.body import reads_of, span_of, tables_of
 from varve.sql.syntax.errors import SourceFile, SqlErrors, source_of
-from varve.sql.syntax.header import declared_name, parse
+from varve.sql.syntax.header import parse
+from varve.sql.syntax.header_text import declared_name
 from varve.sql.values import ValueAnswers
 
 if TYPE_CHECKING:

@@ -19,7 +19,8 @@ from varve.sql.checks.breaking import Declared, compared, holds
 from varve.sql.partitions.comprehension import scopes_of
 from varve.sql.sql_project import sources_of
 from varve.sql.syntax.errors import SqlErrors
-from varve.sql.syntax.header import declared_name, parse
+from varve.sql.syntax.header import parse
+from varve.sql.syntax.header_text import declared_name
 from varve.stores.open import consequences_of
 
 if TYPE_CHECKING:

@@ -16,7 +16,8 @@ from varve.catalog.code.owners import Owners
 from varve.model.errors import VarveError
 from varve.services.postgres import connect
 from varve.sql.syntax.errors import SourceFile, SqlErrors
-from varve.sql.syntax.header import parse, uncomment_header
+from varve.sql.syntax.header import parse
+from varve.sql.syntax.header_text import uncomment_header
 from varve.sql.syntax.sql_file import DynamicSet, SqlDataset
 from varve.sql.syntax.tokens import CLAUSES
 

@@ -3,7 +3,7 @@
 A tick compares which batches are current with which were read. A publish, a rollback and a kill between any two steps
 leave nothing behind that the next tick would not see (docs/decisions/0006).
 
-Not here: the queries (varve/sql/syntax/clauses.py), and sets that follow other sets (sets_sensor.py).
+Not here: the queries (varve/sql/syntax/clauses/generators.py), and sets that follow other sets (sets_sensor.py).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Lengths of time as SQL files write them.
 
-Not here: reading them (varve/sql/syntax/timeseries.py).
+Not here: reading them (varve/sql/syntax/clauses/timeseries.py).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A calendar is a value: a name, and windows by what a clock shows, so that one calendar serves every time zone. It may
 have gaps, which belong to no window, and it ends with its last window.
 
-Not here: its windows in a time zone (listed_windows.py), and its files (varve/sql/syntax/timeseries.py).
+Not here: its windows in a time zone (listed_windows.py), and its files (varve/sql/syntax/clauses/timeseries.py).
 """
 
 from __future__ import annotations

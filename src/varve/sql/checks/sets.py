@@ -1,6 +1,6 @@
 """Problems of `DYNAMIC 'set' FROM (SELECT ...)` that only all files together show.
 
-Not here: the shape of its query, which the parser checks (varve/sql/syntax/clauses.py).
+Not here: the shape of its query, which the parser checks (varve/sql/syntax/clauses/generators.py).
 """
 
 from __future__ import annotations

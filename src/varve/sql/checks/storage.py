@@ -1,6 +1,6 @@
 """What is wrong with the clauses that say how batches are stored, and the options that they mean.
 
-Not here: their syntax (varve/sql/syntax/storage_clauses.py), and the code that follows the options (varve/stores).
+Not here: their syntax (varve/sql/syntax/clauses/storage.py), and the code that follows the options (varve/stores).
 """
 
 from __future__ import annotations

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 from sqlglot.tokenizer_core import TokenType
 
 from varve.model.errors import VarveError
+from varve.sql.syntax.clauses.timeseries import UNITS
 from varve.sql.syntax.errors import SourceFile
-from varve.sql.syntax.header import parse, uncomment_header
-from varve.sql.syntax.timeseries import UNITS
+from varve.sql.syntax.header import parse
+from varve.sql.syntax.header_text import uncomment_header
 from varve.sql.syntax.tokens import CLAUSES, Cursor
 
 if TYPE_CHECKING:

@@ -2,8 +2,8 @@
 
 A problem in one clause does not hide those of the next: parsing continues at the following clause.
 
-Not here: tokens (tokens.py), the contents of clauses (clauses.py), and whether names and types fit
-(varve/sql/checks/problems.py).
+Not here: tokens (tokens.py), the contents of clauses (clauses/), which clauses go together (combinations.py), and
+whether names and types fit (varve/sql/checks/problems.py).
 """
 
 from __future__ import annotations
@@ -15,24 +15,27 @@ from typing import TYPE_CHECKING, Any
 from varve.model.dataset import STORE_ENTRY_POINTS, StoreKind, owner_problem
 from varve.model.errors import VarveError
 from varve.model.landing.growth import Incremental
-from varve.model.landing.rejection import RejectInto
 from varve.model.policy import OnCodeChange, instant_of
 from varve.sql.syntax.body import parse_query
-from varve.sql.syntax.clauses import (
+from varve.sql.syntax.clauses.clauses import (
+    parse_allowances,
     parse_columns,
     parse_datasets,
-    parse_generator,
     parse_named_expressions,
     parse_named_texts,
+    parse_rejection,
     parse_schedule,
     parse_waits,
 )
+from varve.sql.syntax.clauses.create import parse_create
+from varve.sql.syntax.clauses.generators import parse_generator
+from varve.sql.syntax.clauses.storage import parse_column_names, parse_indexes, parse_period, parse_roles
+from varve.sql.syntax.clauses.timeseries import length_of_time
+from varve.sql.syntax.combinations import combination_problems
 from varve.sql.syntax.errors import Problem, SourceFile, Span, SqlError, SqlErrors, undecodable
-from varve.sql.syntax.external import LANDING
-from varve.sql.syntax.sql_file import Allowed, Body, OnUpstreamChange, SqlDataset, TimeSeries, Using
-from varve.sql.syntax.storage_clauses import parse_column_names, parse_indexes, parse_period, parse_roles
+from varve.sql.syntax.header_text import uncomment_header
+from varve.sql.syntax.sql_file import Body, OnUpstreamChange, SqlDataset, Using
 from varve.sql.syntax.suggestions import clause_hint
-from varve.sql.syntax.timeseries import length_of_time
 from varve.sql.syntax.tokens import Cursor
 
 if TYPE_CHECKING:
@@ -41,8 +44,6 @@ if TYPE_CHECKING:
 
 _LONGEST_TAG = 63
 _TAG = re.compile(rf"[A-Za-z0-9_.-]{{0,{_LONGEST_TAG}}}")
-_NAME = re.compile(r"[a-z][a-z0-9_]*")
-_CREATE = re.compile(r"\bCREATE\s+DATASET\s+`?([A-Za-z]\w*)`?\s*\.\s*`?([A-Za-z]\w*)`?", re.IGNORECASE)
 _BODIES = {"AS", "EXTERNAL", "PYTHON", "SPARK"}
 
 
@@ -60,27 +61,6 @@ def parse(source: SourceFile) -> SqlDataset:
     except SqlError as error:
         raise SqlErrors([error.problem]) from None
     return _Header(cursor).parse()
-
-
-def uncomment_header(source: SourceFile) -> str:
-    """Return the text with the header uncommented, where it stands in a leading `/*@ ... */`; offsets stay the same."""
-    match = re.match(r"(?:\s|--[^\n]*\n|/\*(?!@)(?:(?!\*/).)*\*/)*/\*@", source.text, re.DOTALL)
-    if match is None:
-        return source.text
-    start, end = match.end() - 3, source.text.find("*/", match.end())
-    if end < 0:
-        raise SqlError(Problem(source, Span(start, start + 3), "this comment with the header is not closed by */."))
-    header, rest = source.text[start + 3 : end], source.text[end + 2 :]
-    query = re.match(r"(?:\s|--[^\n]*\n)*(?:SELECT|WITH|\()", rest, re.IGNORECASE)
-    # Before a SELECT, the end of the comment is replaced by the word AS, where the header does not end with it.
-    joint = "AS" if query and not re.search(r"\bAS\s*$", header, re.IGNORECASE) else "  "
-    return source.text[:start] + "   " + header + joint + rest
-
-
-def declared_name(source: SourceFile) -> str:
-    """Return the name that a file seems to declare although it cannot be parsed; empty where it has none."""
-    match = _CREATE.search(source.text)
-    return f"{match[1]}.{match[2]}".lower() if match else ""
 
 
 class _Header:
@@ -109,7 +89,8 @@ class _Header:
             end = self.at.span
             self._problem(end, "the dataset has no body; end the header with AS SELECT ..., EXTERNAL, PYTHON or SPARK.")
         if not self.problems:
-            self._whole()
+            for span, message in combination_problems(self.fields, self.spans):
+                self._problem(span, message)
         if self.problems:
             raise SqlErrors(self.problems)
         return SqlDataset(
@@ -130,39 +111,8 @@ class _Header:
         self.problems.append(Problem(self.source, span, message))
 
     def _create(self) -> None:
-        at = self.at
-        if at.token is None:
-            at.fail("the file is empty; write CREATE DATASET db.table, its clauses, and AS SELECT ....", Span(0, 1))
-        if at.sees("SELECT") or at.sees("WITH"):
-            at.fail(
-                "a file begins with its header, and this is only a query; write CREATE DATASET db.table ... AS "
-                "before it."
-            )
-        at.needs("CREATE", "DATASET", example="CREATE DATASET db.table")
-        start = at.span.start
-        db, _ = at.name("a name", example="CREATE DATASET db.table")
-        if not at.takes("."):
-            at.fail(
-                f"a dataset is named db.table, found only {db}; write for example shop.{db.lower()}.",
-                Span(start, at.behind),
-            )
-        table, _ = at.name("the table's name", example=f"{db}.sales")
-        if at.sees(".") or at.sees("-"):
-            sign = at.shown_token
-            while at.takes(".") or at.takes("-"):
-                at.place += at.token is not None and not at.clause() and not at.sees("(")
-            at.fail(
-                f"a name is db.table, of letters, digits and _; found {sign} behind {db}.{table}. Write "
-                f"for example {db}.{table}_daily.",
-                Span(start, at.behind),
-            )
-        self.fields["name"], self.fields["name_span"] = f"{db}.{table}", Span(start, at.behind)
-        if not (_NAME.fullmatch(db) and _NAME.fullmatch(table)):
-            at.fail(
-                f"names are lower-case letters, digits and _; write {db.lower()}.{table.lower()}.",
-                self.fields["name_span"],
-            )
-        if at.sees("("):
+        self.fields["name"], self.fields["name_span"] = parse_create(self.at)
+        if self.at.sees("("):
             self.fields["columns"] = parse_columns(self.at)
 
     def _clause(self) -> None:
@@ -298,34 +248,10 @@ class _Header:
 
     def _reject(self) -> None:
         """REJECT UP TO: this many rows of a landing partition may be unreadable; another dataset takes them."""
-        at, example = self.at, "REJECT UP TO 10 ROWS INTO shop.orders_rejected"
-        at_most, span = at.number("how many rows")
-        if not at.takes("ROW"):
-            at.needs("ROWS", example=example)
-        at.needs("INTO", example=example)
-        begin = at.span.start
-        db, _ = at.name("a dataset", example=example)
-        at.needs(".", example=example)
-        table, _ = at.name("a dataset", example=example)
-        self.spans["REJECT INTO"] = Span(begin, at.behind)
-        try:
-            self.fields["reject_into"] = RejectInto(at_most, f"{db}.{table}")
-        except VarveError as error:
-            at.fail(str(error), span)
+        self.fields["reject_into"], self.spans["REJECT INTO"] = parse_rejection(self.at)
 
     def _allow(self) -> None:
-        words = [allowance.value.upper() for allowance in Allowed]
-        allowances, tables = set[Allowed](), dict[str, Span]()
-        while True:
-            allowed = Allowed(self.at.choice("what to allow", *words).lower())
-            if allowed is Allowed.FULL_SCAN and self.at.takes("OF"):
-                more = parse_datasets(self.at, tables, "ALLOW FULL SCAN OF shop.products", words)
-            else:
-                allowances.add(allowed)
-                more = self.at.takes(",")
-            if not more:
-                break
-        self.fields["allows"], self.fields["full_scans"] = frozenset(allowances), tuple(tables.items())
+        self.fields["allows"], self.fields["full_scans"] = parse_allowances(self.at)
 
     def _grant(self) -> None:
         self.fields["grants"] = parse_roles(self.at)
@@ -412,96 +338,3 @@ class _Header:
         line, _ = self.source.position(at.tokens[at.place - 1].start) if at.place else (1, 1)
         why = f"the dataset ends with the ; in line {line}" if ended else "the dataset is complete"
         at.fail(f"{why}, but {at.shown_token} follows; take one of them out: a file declares one dataset.")
-
-    def _whole(self) -> None:
-        """Check what only all clauses together show: required clauses, and clauses that exclude each other."""
-        body = self.fields["body"]
-        self._partitions_whole()
-        if body is not Body.SELECT and not self.fields.get("columns"):
-            self._problem(
-                self.spans[body.upper()],
-                f"a dataset by {body.upper()} must declare its columns: CREATE DATASET {self.fields['name']} "
-                "(column TYPE, ...).",
-            )
-        has_time = any(isinstance(generator, TimeSeries) for generator in self.fields.get("generators", ()))
-        if "end_offset" in self.fields and not has_time:
-            word = next(clause for clause in ("OPEN WINDOWS", "WINDOWS AHEAD") if clause in self.spans)
-            self._problem(self.spans[word], f"{word} counts windows of time, and no generator is a TIMESERIES.")
-        for wait in self.fields.get("waits", ()):
-            if body is Body.EXTERNAL:
-                self._problem(wait.span, "WAIT is for what a query reads, and EXTERNAL reads no dataset; leave it out.")
-            elif wait.wait.deadline is not None and not has_time:
-                self._problem(
-                    wait.span,
-                    "UNTIL counts from the end of a window, and no generator is a TIMESERIES; write AT LEAST or ALL "
-                    "BUT without it.",
-                )
-        self._time_policies_fit(body, has_time=has_time)
-        if self.fields.get("forward_from") and not has_time:
-            self._problem(
-                self.spans["ON CODE CHANGE"],
-                "FORWARD FROM names a window of time, and no generator is a TIMESERIES; write HOLD or REBUILD.",
-            )
-        if "incremental" in self.fields and body is not Body.EXTERNAL:
-            self._problem(
-                self.spans["INCREMENTAL"],
-                "INCREMENTAL adds the rows of new landing files, and this dataset takes none: it is for EXTERNAL.",
-            )
-        landing = body is Body.EXTERNAL and dict(self.fields.get("options", ())).get("source", LANDING) == LANDING
-        if "reject_into" in self.fields and not landing:
-            self._problem(
-                self.spans["REJECT UP TO"],
-                "REJECT UP TO belongs to landing files, EXTERNAL OPTIONS (source = 'landing'): other rows are of the "
-                "declared types already.",
-            )
-        if body in {Body.SELECT, Body.EXTERNAL} and "using" in self.fields:
-            self._problem(self.spans["USING"], f"USING belongs to PYTHON and SPARK; {body.upper()} has no inputs.")
-
-    def _time_policies_fit(self, body: Body, *, has_time: bool) -> None:
-        """Check that SCHEDULE, CATCHUP and REBUILD WITHIN stand where something is computed, and windows are."""
-        if body is Body.EXTERNAL:
-            for word in ("SCHEDULE", "CATCHUP", "REBUILD WITHIN"):
-                if word in self.spans:
-                    self._problem(
-                        self.spans[word],
-                        f"{word} is for what is computed, and this dataset only arrives: what comes is taken when it "
-                        f"comes. Leave it out here; a dataset that reads {self.fields['name']} may have it.",
-                    )
-            return
-        for word in ("CATCHUP", "REBUILD WITHIN"):
-            if word in self.spans and not has_time:
-                self._problem(
-                    self.spans[word],
-                    f"{word} is about windows of time, and no generator is a TIMESERIES; leave it out.",
-                )
-
-    def _partitions_whole(self) -> None:
-        """Check that PARTITIONED BY and FOR are both given, or neither: a dataset without them has no partitions."""
-        columns, generators = self.fields.get("partition_columns"), self.fields.get("generators")
-        if generators and not columns:
-            variables = ", ".join(generator.variable for generator in generators)
-            self._problem(
-                self.spans["FOR"],
-                f"FOR makes a partition for each {variables}, and PARTITIONED BY is missing; write for example "
-                "PARTITIONED BY (day STRING), or take FOR out: without both the dataset is one table without "
-                "partitions.",
-            )
-        if columns and not generators:
-            self._problem(
-                self.spans["PARTITIONED BY"],
-                "FOR is missing: nothing says which partitions exist; write for example "
-                "FOR t IN TIMESERIES(INTERVAL 1 DAY, START '2024-01-01'), or take PARTITIONED BY out: without both the "
-                "dataset is one table without partitions.",
-            )
-        if "INSERT" in self.spans and not columns and not generators:
-            self._problem(
-                self.spans["INSERT"],
-                "INSERT gives the partition columns their values, and there is none; write PARTITIONED BY and FOR, or "
-                "take INSERT out: the dataset is one table without partitions.",
-            )
-        if "REFRESH LAST" in self.spans and not columns and not generators:
-            self._problem(
-                self.spans["REFRESH LAST"],
-                "REFRESH LAST counts windows of time, and the dataset has no partitions; take it out: it is computed "
-                "again whenever what it reads changes.",
-            )

@@ -1,37 +1,28 @@
-"""Parses the contents of clauses: columns with their types, generators, named expressions, options.
+"""Parses the contents of clauses: columns with their types, waits, schedules, named expressions, options.
 
-Not here: which clauses there are (header.py), and TIMESERIES (timeseries.py).
+Not here: which clauses there are (header.py), FOR (generators.py, timeseries.py), and how a dataset is stored
+(storage.py).
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
-from sqlglot import exp
 from sqlglot.tokenizer_core import TokenType
 
-from varve.model.errors import VarveError, nearest
+from varve.model.errors import VarveError
+from varve.model.landing.rejection import RejectInto
 from varve.model.partitions.schedule import Schedule
-from varve.model.partitions.set_source import OnRemoval, SetSource
 from varve.model.reads import Wait
-from varve.sql.syntax.body import parse_expression, parse_query, parse_type, span_of
+from varve.sql.syntax.body import parse_expression, parse_type
+from varve.sql.syntax.clauses.timeseries import length_of_time
 from varve.sql.syntax.errors import SourceFile, Span
-from varve.sql.syntax.sql_file import (
-    ColumnDefinition,
-    DeclaredSchedule,
-    DeclaredWait,
-    DynamicSet,
-    Generator,
-    Named,
-    ValueList,
-)
-from varve.sql.syntax.timeseries import length_of_time, parse_timeseries
+from varve.sql.syntax.sql_file import Allowed, ColumnDefinition, DeclaredSchedule, DeclaredWait, Named
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from varve.model.partitions.key import Value
     from varve.sql.syntax.tokens import Cursor
 
 
@@ -75,132 +66,6 @@ def _type(at: Cursor, column: str) -> str:
     if at.place == begin:
         at.fail(f"column {column} has no type; write {column} STRING, for example.")
     return parse_type(SourceFile(at.source.path, at.text), Span(start, at.behind))
-
-
-def parse_generator(at: Cursor) -> Generator:
-    """Parse one generator of FOR: a variable and its values. Raises SqlError."""
-    start = at.span.start
-    name, _ = at.name("a variable", example="t IN TIMESERIES(INTERVAL 1 DAY, START '2024-01-01')")
-    at.needs("IN", example=f"{name} IN TIMESERIES(...), {name} IN ('a', 'b') or {name} IN DYNAMIC 'set'")
-    if at.takes("TIMESERIES"):
-        return parse_timeseries(at, name.lower(), start)
-    if at.takes("DYNAMIC"):
-        return _dynamic_set(at, name.lower(), start)
-    if not at.sees("("):
-        word = at.token.text if at.token else ""
-        at.fail(
-            f"expected TIMESERIES(...), a list of values or DYNAMIC 'set', found {at.shown_token}."
-            f"{nearest(word, ['TIMESERIES', 'DYNAMIC'])}"
-        )
-    return ValueList(name.lower(), _values(at), Span(start, at.behind))
-
-
-_FROM = "FROM (SELECT DISTINCT carrier FROM shop.orders)"
-
-
-def _dynamic_set(at: Cursor, variable: str, start: int) -> DynamicSet:
-    """Parse the name of a set and, where data fill it, `FROM (SELECT ...) [ON REMOVAL KEEP | WITHDRAW]`."""
-    set_name, _ = at.string("the name of a set")
-    if not at.takes("FROM"):
-        return DynamicSet(variable, set_name, Span(start, at.behind))
-    begin = at.span.start
-    inside = at.parenthesised(_FROM)
-    where = Span(begin, at.behind)
-    on_removal = OnRemoval.KEEP
-    if at.takes("ON", "REMOVAL"):
-        words = [choice.value.upper() for choice in OnRemoval]
-        on_removal = OnRemoval(at.choice("what happens to a key that is in the data no longer", *words).lower())
-    source = SourceFile(at.source.path, at.text)
-    if inside.start >= inside.end or not at.text[inside.start : inside.end].strip():
-        at.fail(f"there is no query between the parentheses; write {_FROM}.", where)
-    query = parse_query(source, inside)
-    key, table = _key_and_table(at, query, where)
-    condition = query.args.get("where")
-    line, column = at.source.position((span_of(key) or where).start)
-    return DynamicSet(
-        variable, set_name, Span(start, at.behind),
-        SetSource(
-            f"{table.db}.{table.name}".lower(), _unqualified(key),
-            "" if condition is None else _unqualified(condition.this), on_removal, f"{at.source.path}:{line}:{column}",
-        ),
-        key, span_of(table.this) or where,
-    )  # fmt: skip
-
-
-def _key_and_table(at: Cursor, query: exp.Query, where: Span) -> tuple[exp.Expr, exp.Table]:
-    """Return the key of a row and the dataset that is read. Raises SqlError unless each row counts for itself."""
-
-    def fail(found: str, node: exp.Expr | None = None) -> NoReturn:
-        at.fail(
-            f"the keys of a set are one expression over the rows of one dataset, found {found}; write {_FROM}, with a "
-            "WHERE where not all rows count, or make a dataset of the query and read that.",
-            (span_of(node) if node is not None else None) or where,
-        )
-
-    if not isinstance(query, exp.Select):
-        fail(f"a {type(query).__name__.upper()}")
-    for part in ("with_", "with", "joins", "laterals", "group", "having", "qualify", "windows", "order", "limit",
-                 "offset", "sample", "pivots"):  # fmt: skip
-        if query.args.get(part):
-            found = query.args[part]
-            node = found[0] if isinstance(found, list) else found
-            fail(type(node).__name__.upper(), node)
-    distinct = query.args.get("distinct")
-    if distinct is not None and distinct.args.get("on"):
-        fail("DISTINCT ON", distinct)
-    if len(query.expressions) != 1:
-        fail(f"{len(query.expressions)} columns", query.expressions[1] if query.expressions else None)
-    source = query.args.get("from_") or query.args.get("from")
-    table = source.this if source is not None else None
-    if not isinstance(table, exp.Table):
-        fail("no dataset" if table is None else type(table).__name__.upper(), table)
-    if not table.db:
-        at.fail(f"{table.name} has no database; name it db.table.", span_of(table.this) or where)
-    (projection,) = query.expressions
-    key = projection.unalias()
-    for tree in (key, query.args.get("where")):
-        for node in tree.walk() if tree is not None else ():
-            if isinstance(node, exp.Star):
-                fail("*: name one column", node)
-            if isinstance(node, exp.Query | exp.Subquery):
-                fail("a query within it", node)
-            if isinstance(node, exp.AggFunc | exp.Window | exp.UDTF | exp.Explode | exp.Posexplode):
-                fail(f"{node.sql('spark')}, which is not of one row", node)
-    return key, table
-
-
-def _unqualified(expression: exp.Expr) -> str:
-    """Return the text of an expression over one dataset, whose columns need no name of it."""
-
-    def bare(node: exp.Expr) -> exp.Expr:
-        return exp.column(node.this.copy()) if isinstance(node, exp.Column) and node.table else node
-
-    return expression.copy().transform(bare).sql("spark", comments=False)
-
-
-def _values(at: Cursor) -> tuple[Value, ...]:
-    opened = at.span
-    at.needs("(")
-    values: list[Value] = []
-    while not at.takes(")"):
-        span = at.span
-        negative = at.takes("-")
-        if at.token is not None and at.token.text.isdecimal() and at.shown_token[1] not in "'\"":
-            number = int(at.token.text)
-            at.place += 1
-            value: Value = -number if negative else number
-        elif at.sees("NULL"):
-            at.fail("NULL is no value of a scope: no partition can be named by it. Leave it out.")
-        else:
-            value, _ = at.string("a value (a text between quotes, or a whole number)")
-        if value in values:
-            at.fail(f"{value!r} is given twice: two scopes would write one partition. Take one out.", span)
-        values.append(value)
-        if not at.sees(")"):
-            at.needs(",", example="IN ('Detroit', 'Paris')")
-    if not values:
-        at.fail("the list is empty: there would be no scope at all. Write for example ('Detroit', 'Paris').", opened)
-    return tuple(values)
 
 
 def parse_waits(at: Cursor) -> tuple[DeclaredWait, ...]:
@@ -299,3 +164,35 @@ def parse_named_texts(at: Cursor, example: str) -> tuple[tuple[tuple[str, str], 
         if not at.sees(")"):
             at.needs(",", example=example)
     return tuple(texts.items()), spans
+
+
+def parse_rejection(at: Cursor) -> tuple[RejectInto, Span]:
+    """Parse `n ROWS INTO db.name`; return it and the place of the name. Raises SqlError."""
+    example = "REJECT UP TO 10 ROWS INTO shop.orders_rejected"
+    at_most, span = at.number("how many rows")
+    if not at.takes("ROW"):
+        at.needs("ROWS", example=example)
+    at.needs("INTO", example=example)
+    begin = at.span.start
+    db, _ = at.name("a dataset", example=example)
+    at.needs(".", example=example)
+    table, _ = at.name("a dataset", example=example)
+    try:
+        return RejectInto(at_most, f"{db}.{table}"), Span(begin, at.behind)
+    except VarveError as error:
+        at.fail(str(error), span)
+
+
+def parse_allowances(at: Cursor) -> tuple[frozenset[Allowed], tuple[tuple[str, Span], ...]]:
+    """Parse what ALLOW allows: for all that is read, and `FULL SCAN OF` for these datasets. Raises SqlError."""
+    words = [allowance.value.upper() for allowance in Allowed]
+    allowances, tables = set[Allowed](), dict[str, Span]()
+    while True:
+        allowed = Allowed(at.choice("what to allow", *words).lower())
+        if allowed is Allowed.FULL_SCAN and at.takes("OF"):
+            more = parse_datasets(at, tables, "ALLOW FULL SCAN OF shop.products", words)
+        else:
+            allowances.add(allowed)
+            more = at.takes(",")
+        if not more:
+            return frozenset(allowances), tuple(tables.items())

@@ -14,13 +14,16 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
+import pendulum
+
 from varve.model.errors import VarveError
+from varve.model.partitions.calendar import clock
 from varve.model.partitions.key import Value, text_of
 from varve.model.partitions.zone import DAY, instants, moment_of, stretch, wall_of
 from varve.model.schema import ColumnType
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from varve.model.partitions.calendar import WindowCalendar
 
@@ -30,6 +33,10 @@ _LARGEST = {ColumnType.INT: 2**31, ColumnType.BIGINT: 2**63}
 # A date: the day, the first of its month, or the first of its year.
 _DATES = ("%Y-%m-%d", "%Y-%m-01", "%Y-01-01")
 _PIECE = re.compile(r"%(-?[A-Za-z%])")
+_PARTS = "together the columns name the year and all below it down to the start of a window"
+_OF_THE_DAY = (
+    "take the zone UTC, or instead of the hour on the clock those since the day began, 0 to 24 in a day of 25 hours"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +190,38 @@ def window_start(columns: tuple[TimeColumn, ...], calendar: WindowCalendar, valu
     return None
 
 
+def columns_problem(columns: tuple[TimeColumn, ...], calendar: WindowCalendar, sample: Iterable[int]) -> str:
+    """Why the columns do not say together which window it is, as a sentence; "" where they do.
+
+    `sample` are the starts of the windows that are compared, in seconds since 1970.
+    """
+    names = [column.name for column in columns]
+    starts: dict[tuple[Value, ...], int] = {}
+    for start in sample:
+        values = column_values(columns, calendar, start)
+        if (other := starts.setdefault(values, start)) != start:
+            first, second = (_shown_at(calendar, instant) for instant in sorted((other, start)))
+            twice = clock(calendar.timezone, other).replace(fold=0) == clock(calendar.timezone, start).replace(fold=0)
+            why = f", as the clock of {calendar.timezone} shows that hour twice" if twice else ""
+            advice = _OF_THE_DAY if twice else f"add a column with the part that is missing; {_PARTS}"
+            spelt = columns_text(zip(names, values, strict=True))
+            return (
+                f"{spelt} are the windows of {first} and of {second}{why}, so that the columns do not say which: "
+                f"{advice}."
+            )
+    for start in starts.values():
+        values = column_values(columns, calendar, start)
+        if window_start(columns, calendar, values) != start:
+            spelt = columns_text(zip(names, values, strict=True))
+            return f"{spelt} does not say that its window begins at {_shown_at(calendar, start)}: {_PARTS}."
+    return ""
+
+
+def columns_text(values: Iterable[tuple[str, Value]]) -> str:
+    """Columns with their values, for messages: `year=2022 month=3`."""
+    return " ".join(f"{name}={text_of(value)}" for name, value in values)
+
+
 def _candidates(numbers: Mapping[str, int], calendar: WindowCalendar) -> Iterator[int]:
     """The instants at which a window may begin whose start has these numbers."""
     if "s" in numbers:
@@ -241,3 +280,7 @@ def _day_begins(timezone: str, day: int) -> int:
         return begins[0]
     # The clock skips midnight: the day begins where the clock moves.
     return stretch(timezone, day * DAY - stretch(timezone, (day - 1) * DAY).offset).start
+
+
+def _shown_at(calendar: WindowCalendar, instant: int) -> pendulum.DateTime:
+    return pendulum.from_timestamp(instant, tz=calendar.timezone)

@@ -1,11 +1,11 @@
 """`TimeDimension`: the windows of a calendar as keys.
 
-Not here: where windows begin (calendar.py), and the other dimensions (dimension.py).
+Not here: where windows begin (calendar.py), how they are spelt (window_keys.py, time_columns.py), and the other
+dimensions (dimension.py).
 """
 
 from __future__ import annotations
 
-import datetime as dt
 import re
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -14,20 +14,21 @@ from typing import TYPE_CHECKING, TypeAlias
 import pendulum
 
 from varve.model.errors import OutsideDimension, UnknownPartition, VarveError
-from varve.model.partitions.calendar import Every, Tiling, WindowCalendar, calendar_of, clock, cron_of, first_from
-from varve.model.partitions.cron import cron_walls
-from varve.model.partitions.key import PartitionKey, Value, text_of
+from varve.model.partitions.calendar import Every, Tiling, WindowCalendar, calendar_of, cron_of, first_from
 from varve.model.partitions.own_calendar import Calendar
-from varve.model.partitions.time_columns import TimeColumn, column_values, window_start
-from varve.model.partitions.zone import DAY, stretch, wall_of
+from varve.model.partitions.time_columns import TimeColumn, column_values, columns_problem, columns_text, window_start
+from varve.model.partitions.window_keys import WindowKeys
+from varve.model.partitions.zone import DAY, stretch
 
 if TYPE_CHECKING:
+    import datetime as dt
     from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from varve.model.partitions.key import PartitionKey, Value
 
 # The members of dynamic sets, by the name of the set.
 Members: TypeAlias = "Mapping[str, Sequence[Value]]"
 
-_DATE = "%Y-%m-%d"
 _SAMPLES = 40
 # How many windows of which the partition columns are remembered.
 _REMEMBERED = 200_000
@@ -92,6 +93,11 @@ class TimeDimension:
         return calendar_of(self.tiling, self.timezone)
 
     @cached_property
+    def window_keys(self) -> WindowKeys:
+        """How its windows are spelt."""
+        return WindowKeys(self.name, self.tiling, self.calendar, self.first, self.key_format)
+
+    @cached_property
     def cut(self) -> str:
         """How time is cut into windows, and in which zone: `0 0 * * *, UTC`. Equal where all windows are."""
         if isinstance(self.tiling, Calendar):
@@ -140,8 +146,8 @@ class TimeDimension:
                 shown = zip(self.column_names, values, strict=True)
                 example = zip(self.column_names, self.column_values_at(self.first), strict=True)
                 raise UnknownPartition(
-                    f"{_in_words(shown)} begins no window of dimension {self.name} ({self.tiling}); the first one is "
-                    f"{_in_words(example)}."
+                    f"{columns_text(shown)} begins no window of dimension {self.name} ({self.tiling}); the first one "
+                    f"is {columns_text(example)}."
                 )
             if len(self._values_of_columns) >= _REMEMBERED:
                 self._values_of_columns.clear()
@@ -165,14 +171,14 @@ class TimeDimension:
         try:
             values = tuple([column.value_of(texts[column.name]) for column in self.columns])
         except ValueError as error:
-            spelt = _in_words((column.name, texts[column.name]) for column in self.columns)
-            example = _in_words(zip(self.column_names, self.column_values_at(self.first), strict=True))
+            spelt = columns_text((column.name, texts[column.name]) for column in self.columns)
+            example = columns_text(zip(self.column_names, self.column_values_at(self.first), strict=True))
             raise UnknownPartition(
                 f"{spelt} names no window of dimension {self.name} ({error}); its first one is {example}."
             ) from None
         value = self.value_of_columns(values)
         if not self.exists(value):
-            spelt = _in_words(zip(self.column_names, values, strict=True))
+            spelt = columns_text(zip(self.column_names, values, strict=True))
             raise OutsideDimension(f"{spelt} lies outside dimension {self.name}, which {self.extent}.")
         return value
 
@@ -216,34 +222,6 @@ class TimeDimension:
                     at = following(at)
             turn = around.end
 
-    @cached_property
-    def value_type(self) -> type:
-        """The type of the keys: date where every window begins on another date, else str."""
-        if self.key_format is not None:
-            return str
-        if isinstance(self.tiling, Calendar):
-            return dt.date if self.tiling.is_of_days else str
-        if isinstance(self.tiling, Every):
-            midnight = wall_of(clock(self.timezone, int(self.tiling.anchor.timestamp()))) % DAY == 0
-            return dt.date if self.tiling.duration.total_seconds() % DAY == 0 and midnight else str
-        return dt.date if len(cron_walls(cron_of(self.tiling)).times) == 1 else str
-
-    @cached_property
-    def text_format(self) -> str:
-        """The format (strftime) of a window's start, without its offset."""
-        if self.key_format is not None:
-            return self.key_format
-        if self.value_type is dt.date:
-            return _DATE
-        if isinstance(self.tiling, Calendar):
-            return "%Y-%m-%dT%H:%M:%S" if self.tiling.has_seconds else "%Y-%m-%dT%H:%M"
-        if isinstance(self.tiling, Every):
-            seconds = int(self.tiling.duration.total_seconds()) % 60 or int(self.tiling.anchor.timestamp()) % 60
-            return "%Y-%m-%dT%H:%M:%S" if seconds else "%Y-%m-%dT%H:%M"
-        return (
-            "%Y-%m-%dT%H:%M" if any(time % 3_600 for time in cron_walls(cron_of(self.tiling)).times) else "%Y-%m-%dT%H"
-        )
-
     def check(self) -> None:
         """Raise VarveError with what is wrong and what to write instead."""
         check_name(self.name)
@@ -265,7 +243,8 @@ class TimeDimension:
             raise VarveError(f"dimension {self.name}: end {self.end} is not after start {self.start}.")
         if self.end_offset < 0:
             raise VarveError(f"dimension {self.name}: end_offset {self.end_offset} is less than 0.")
-        self._check_format()
+        if problem := self.window_keys.format_problem():
+            raise VarveError(f"dimension {self.name}: {problem}")
         self._check_columns()
 
     def window(self, value: Value) -> pendulum.Interval[pendulum.DateTime]:
@@ -289,7 +268,7 @@ class TimeDimension:
 
     def parse(self, text: str) -> Value:
         """The key that `text` spells. Raises UnknownPartition, or OutsideDimension where it is too early or late."""
-        start = self._start_of_text(text)
+        start = self.window_keys.start_of_text(text)
         if not (self.first <= start and (self.last is None or start < self.last)):
             raise OutsideDimension(f"{text!r} lies outside dimension {self.name}, which {self.extent}.")
         return self.value_at(start)
@@ -297,7 +276,12 @@ class TimeDimension:
     def keys(self, members: Members | None = None, now: dt.datetime | None = None) -> Iterator[Value]:
         """All keys from `start` to `end`, or to `known_until(now)` where that is earlier."""
         del members
-        end, start, following, value = self.known_until(now), self.first, self.calendar.next_start, self.value_at
+        end, start, following, value = (
+            self.known_until(now),
+            self.first,
+            self.calendar.next_start,
+            self.window_keys.value_at,
+        )
         while start < end:
             yield value(start)
             start = following(start)
@@ -337,104 +321,34 @@ class TimeDimension:
         until = "without end" if last is None else f"before {self.text_at(last)}"
         return f"runs from {self.text_at(self.first)}, {until} ({self.timezone})"
 
+    @property
+    def value_type(self) -> type:
+        """The type of the keys: date where every window begins on another date, else str."""
+        return self.window_keys.value_type
+
+    @property
+    def text_format(self) -> str:
+        """The format (strftime) of a window's start, without its offset."""
+        return self.window_keys.text_format
+
     def start_of(self, value: Value) -> int:
         """The start of a key's window, in seconds since 1970. Raises UnknownPartition where no window begins there."""
-        if self.value_type is dt.date and isinstance(value, dt.date) and (starts := self._starts_on(value)):
-            return starts[0]
-        return self._start_of_text(text_of(value))
+        return self.window_keys.start_of(value)
 
     def value_at(self, start: int) -> Value:
         """The key of the window that begins at `start`."""
-        return self.calendar.wall(start).date() if self.value_type is dt.date else self.text_at(start)
+        return self.window_keys.value_at(start)
 
     def text_at(self, start: int) -> str:
         """The text of the key of the window that begins at `start`."""
-        if self.value_type is dt.date:
-            return self.calendar.wall(start).date().isoformat()
-        shown = clock(self.timezone, start)
-        if "%z" in self.text_format:
-            return self._at(start).strftime(self.text_format)
-        text = shown.strftime(self.text_format)
-        return f"{text}{self._at(start):%z}" if shown.fold else text
+        return self.window_keys.text_at(start)
 
     @cached_property
     def _values_of_columns(self) -> dict[tuple[Value, ...], Value]:
         return {}
 
-    @cached_property
-    def _time_of_day(self) -> dt.timedelta:
-        """The time of day at which the windows begin, where the keys are dates."""
-        if isinstance(self.tiling, Every | Calendar):
-            return dt.timedelta(0)
-        return dt.timedelta(seconds=cron_walls(cron_of(self.tiling)).times[0])
-
-    def _starts_on(self, date: dt.date) -> list[int]:
-        return self.calendar.starts(dt.datetime(date.year, date.month, date.day) + self._time_of_day)  # noqa: DTZ001
-
-    def _start_of_text(self, text: str) -> int:
-        if self.value_type is dt.date and (date := _date(text)) and (starts := self._starts_on(date)):
-            return starts[0]
-        candidates = self._candidates(text)
-        if candidates is None:
-            raise UnknownPartition(
-                f"{text!r} is no key of dimension {self.name}; its keys look like {self.text_at(self.first)}."
-            )
-        for start in candidates:
-            if self.calendar.begins(start) and self.text_at(start) == text:
-                return start
-        hint = self._window_around(candidates[0]) if candidates else "no clock of the zone shows it"
-        raise UnknownPartition(f"{text!r} begins no window of dimension {self.name} ({self.tiling}); {hint}.")
-
-    def _candidates(self, text: str) -> list[int] | None:
-        """The instants (seconds since 1970) that a text may mean; None where the text is no time at all."""
-        if self.value_type is dt.date:
-            date = _date(text)
-            return None if date is None else self._shown(dt.datetime(date.year, date.month, date.day))  # noqa: DTZ001
-        for text_format in (self.text_format, f"{self.text_format}%z"):
-            try:
-                moment = dt.datetime.strptime(text, text_format)  # noqa: DTZ007
-            except ValueError:
-                continue
-            return self._shown(moment) if moment.tzinfo is None else [int(moment.timestamp())]
-        return None
-
-    def _window_around(self, instant: int) -> str:
-        """The window that holds an instant, as a phrase; where none does, the windows around it."""
-        start, (first, end) = self.calendar.floor(instant), self.calendar.extent
-        if self.calendar.begins(start):
-            return f"the window that holds it starts at {self.text_at(start)}"
-        if instant >= end:
-            last = self.text_at(self.calendar.previous_start(end))
-            return f"the last one of the calendar starts at {last}: add windows to it"
-        if instant < first:
-            return f"the first one of the calendar starts at {self.text_at(first)}"
-        before, after = self.calendar.previous_start(instant), self.calendar.next_start(instant)
-        return f"no window holds it: the nearest start at {self.text_at(before)} and {self.text_at(after)}"
-
-    def _shown(self, wall: dt.datetime) -> list[int]:
-        return self.calendar.starts(wall) or [
-            int(pendulum.instance(wall, tz=self.timezone).timestamp()),
-        ]
-
     def _at(self, start: int) -> pendulum.DateTime:
         return pendulum.from_timestamp(start, tz=self.timezone)
-
-    def _check_format(self) -> None:
-        """Raise VarveError where the key format gives two windows the same text, or cannot be parsed back."""
-        if self.key_format is None:
-            return
-        start = self.first
-        for _ in range(3):
-            text = self.text_at(start)
-            if self._candidates(text) is None or self._start_of_text(text) != start:
-                better = TimeDimension(self.name, self.tiling, self.start).text_format
-                raise VarveError(
-                    f"dimension {self.name}: key_format {self.key_format!r} spells {self._at(start)} as {text!r}, "
-                    f"which does not say which window that is; try {better!r}."
-                )
-            start = self.calendar.next_start(start)
-            if start >= self.calendar.extent[1]:
-                return
 
     def _check_columns(self) -> None:
         """Raise VarveError where the columns are not valid, or do not say together which window it is."""
@@ -450,31 +364,7 @@ class TimeDimension:
 
     def column_problem(self) -> str:
         """Why its partition columns do not say which window it is, as a sentence; "" where they do."""
-        starts: dict[tuple[Value, ...], int] = {}
-        for start in self.sample():
-            values = self.column_values_at(start)
-            if (other := starts.setdefault(values, start)) != start:
-                first, second = (self._at(instant) for instant in sorted((other, start)))
-                twice = clock(self.timezone, other).replace(fold=0) == clock(self.timezone, start).replace(fold=0)
-                why = f", as the clock of {self.timezone} shows that hour twice" if twice else ""
-                advice = _OF_THE_DAY if twice else f"add a column with the part that is missing; {_PARTS}"
-                spelt = _in_words(zip(self.column_names, values, strict=True))
-                return (
-                    f"{spelt} are the windows of {first} and of {second}{why}, so that the columns do not say which: "
-                    f"{advice}."
-                )
-        for start in starts.values():
-            values = self.column_values_at(start)
-            if window_start(self.columns, self.calendar, values) != start:
-                spelt = _in_words(zip(self.column_names, values, strict=True))
-                return f"{spelt} does not say that its window begins at {self._at(start)}: {_PARTS}."
-        return ""
-
-
-_PARTS = "together the columns name the year and all below it down to the start of a window"
-_OF_THE_DAY = (
-    "take the zone UTC, or instead of the hour on the clock those since the day began, 0 to 24 in a day of 25 hours"
-)
+        return columns_problem(self.columns, self.calendar, self.sample())
 
 
 def check_name(name: str) -> None:
@@ -508,19 +398,6 @@ def bound_problem(calendar: WindowCalendar, moment: pendulum.DateTime, *, is_sta
 
 def _clock_text(calendar: WindowCalendar, instant: int) -> str:
     return f"'{pendulum.from_timestamp(instant, tz=calendar.timezone).format('YYYY-MM-DDTHH:mm:ss')}'"
-
-
-def _in_words(values: Iterable[tuple[str, Value]]) -> str:
-    return " ".join(f"{name}={text_of(value)}" for name, value in values)
-
-
-def _date(text: str) -> dt.date | None:
-    """The date whose ISO text this is exactly; None for any other text."""
-    try:
-        date = dt.date.fromisoformat(text)
-    except ValueError:
-        return None
-    return date if date.isoformat() == text else None
 
 
 def _moment(text: str, timezone: str) -> pendulum.DateTime:

@@ -239,9 +239,9 @@ def correct(
     [bold]varve correct shop.sales fixed.csv day=2026-11-05[/]
     """
     from varve.cli.environments import correct as correcting
-    from varve.cli.environments import work
+    from varve.cli.environments import promotions
 
-    behind = work.behind_of(then_run=then_run, only_consistent=False)
+    behind = promotions.behind_of(then_run=then_run, only_consistent=False)
     shown = None if as_json else console
     done = correcting.correct(shown, dataset, words, behind, effects=effects, dry_run=dry_run)
     if as_json:
@@ -273,15 +273,15 @@ def promote(
 
     Example: [bold]varve promote alice --dry-run[/]
     """
-    from varve.cli.environments import report, work
+    from varve.cli.environments import promotions, report
 
-    behind = work.behind_of(then_run=then_run, only_consistent=only_consistent)
-    promotion = work.promote(None if as_json else console, name, behind, run_first=not no_run, dry_run=dry_run)
+    behind = promotions.behind_of(then_run=then_run, only_consistent=only_consistent)
+    promotion = promotions.promote(None if as_json else console, name, behind, run_first=not no_run, dry_run=dry_run)
     if as_json:
-        console.print_json(json.dumps(work.promotion_values(promotion)))
+        console.print_json(json.dumps(promotions.promotion_values(promotion)))
     else:
         report.show_promotion(console, promotion, dry_run=dry_run)
-    if dry_run and work.is_refused(promotion, behind):
+    if dry_run and promotions.is_refused(promotion, behind):
         raise typer.Exit(3)
 
 

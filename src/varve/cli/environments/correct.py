@@ -19,7 +19,7 @@ import pendulum
 from varve.catalog.code.deployments import Deployments
 from varve.catalog.environments.environments import Environments
 from varve.cli.context import chosen_graph
-from varve.cli.environments import work
+from varve.cli.environments import promotions, work
 from varve.cli.selection import refuse_of_others, who
 from varve.model.errors import BadInput, UnknownPartition, VarveError, counted, nearest, some
 from varve.planning.backfill import with_downstream
@@ -63,7 +63,7 @@ class Corrected:
         if self.promotion is None:
             return {**values, "follows": dict(self.follows)}
         counts = {"computed": dict(self.computed), "taken": dict(self.taken)}
-        return {**values, **counts, **work.promotion_values(self.promotion)}
+        return {**values, **counts, **promotions.promotion_values(self.promotion)}
 
 
 def correct(
@@ -140,7 +140,7 @@ def _promote(
 ) -> Promotion:
     reason = f"corrected: {dataset} {some(list(files), limit=2)}"
     with work.connected("correct") as connection:
-        return work.promote_opened(console, opened, connection, behind, reason=reason)
+        return promotions.promote_opened(console, opened, connection, behind, reason=reason)
 
 
 def _dataset(graph: Graph, name: str) -> Dataset:

@@ -16,7 +16,7 @@ from varve.catalog.code.generations import Generations, shape_of
 from varve.catalog.environments.environments import Environments
 from varve.cdc.capture.positions import Positions
 from varve.cli.context import chosen_graph
-from varve.cli.environments import work
+from varve.cli.environments import promotions, work
 from varve.cli.selection import refuse_of_others, who
 from varve.model.errors import VarveError, counted, nearest, some
 from varve.planning.changes.generation import begins_generation
@@ -95,7 +95,7 @@ def evolve(console: Console | None, dataset: str, *, dry_run: bool, rewrite: boo
             with work.opened(name) as opened:
                 _build(console, opened, done, dry_run=dry_run, rewrite=rewrite, effects=effects)
                 if not dry_run:
-                    promotion = work.promote_opened(console, opened, connection, LeftBehind.REFUSE, only=part)
+                    promotion = promotions.promote_opened(console, opened, connection, LeftBehind.REFUSE, only=part)
                     done.partitions = {each: len(batches) for each, batches in promotion.batches.items()}
                     done.run = promotion.run_id
     # A dry run leaves what was begun; where readers have moved, all of it is theirs.

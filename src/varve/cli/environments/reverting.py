@@ -16,7 +16,7 @@ from varve.catalog.code.promotions import Promotions
 from varve.catalog.environments.environments import Environments
 from varve.catalog.rows import declaration
 from varve.cli.context import chosen_graph, chosen_settings
-from varve.cli.environments import work
+from varve.cli.environments import promotions, work
 from varve.cli.selection import who
 from varve.model.errors import VarveError, counted, some
 from varve.planning.environment_runs import Wanted
@@ -66,7 +66,7 @@ class Reverted:
             "taken": {name: count for name, count in self.taken.items() if count},
             "computed": {name: count for name, count in self.computed.items() if count},
             "checked_out": self.checked_out,
-            **work.promotion_values(self.promotion),
+            **promotions.promotion_values(self.promotion),
         }
 
 
@@ -98,7 +98,7 @@ def revert(console: Console | None, name: str) -> Reverted:
                 raise _to_be_computed(plan, left)
             if left:
                 done = opened.run(wanted, before=work.announcing(console), done=done)
-            promotion = work.promote_opened(console, opened, connection, LeftBehind.REFUSE, run_first=here)
+            promotion = promotions.promote_opened(console, opened, connection, LeftBehind.REFUSE, run_first=here)
     work.drop(environment)
     added = tuple(dataset for dataset, deployment in before.items() if deployment is None)
     codes = {dataset: deployment.code_version for dataset, deployment in earlier.items()}

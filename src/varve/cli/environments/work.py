@@ -1,6 +1,6 @@
 """What the commands over environments do.
 
-Not here: their words and options (commands.py), and what they print (report.py).
+Not here: their words and options (commands.py), what they print (report.py), and promotion (promotions.py).
 """
 
 from __future__ import annotations
@@ -8,18 +8,14 @@ from __future__ import annotations
 import shutil
 import time
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-import pendulum
-
 from varve.catalog.catalog import Catalog
 from varve.catalog.code.deployments import Deployments
-from varve.catalog.code.promotions import Promotions
 from varve.catalog.environments.environments import Environment, Environments
 from varve.catalog.environments.overlay import EnvironmentCatalog
-from varve.cli.context import chosen_graph, chosen_project, chosen_settings
+from varve.cli.context import chosen_project, chosen_settings
 from varve.cli.files.roles import refuse_unknown_roles
 from varve.cli.selection import span, who
 from varve.model.errors import BadInput, VarveError, some
@@ -27,24 +23,17 @@ from varve.planning.environment_runs import Wanted
 from varve.services.folders import environment_home
 from varve.services.postgres import connect
 from varve.services.spark import open_session
-from varve.stores.environments.promoter import Promoter
-from varve.stores.environments.promotion import LeftBehind, NotClosed, Promotion
 from varve.stores.open import open_store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     import psycopg
     from rich.console import Console
 
-    from varve.catalog.code.promotions import PromotionPlan
     from varve.dagster.environments import OpenEnvironment
     from varve.planning.run_requests import Run
-
-# How often what production has moved meanwhile is computed again before a promotion gives up.
-_ROUNDS = 3
-_LISTED = 12
 
 
 @contextmanager
@@ -200,104 +189,6 @@ def land(name: str, dataset: str, file: Path, words: Sequence[str]) -> str:
         return environment.land(dataset.replace("/", "."), file, values)
 
 
-def promote(console: Console | None, name: str, behind: LeftBehind, *, run_first: bool, dry_run: bool) -> Promotion:
-    """Promote an environment, or with `dry_run` only look at what that would do.
-
-    That gets a number, with which `varve apply` does exactly that. Raises NotClosed with what would be inconsistent.
-    """
-    with opened(name) as environment, connected("promote") as connection:
-        if not dry_run:
-            return promote_opened(console, environment, connection, behind, run_first=run_first)
-        promotion = _promoter(environment, connection).look(name, behind)
-        if is_refused(promotion, behind) or not (promotion.batches or promotion.codes):
-            return promotion
-        return replace(promotion, number=Promotions(connection).keep(promotion.plan(behind), by=who()))
-
-
-def promote_opened(
-    console: Console | None, opened: OpenEnvironment, connection: psycopg.Connection, behind: LeftBehind, *,
-    run_first: bool = True, only: Collection[str] | None = None, reason: str = "",
-) -> Promotion:  # fmt: skip
-    """Promote an environment; what production has moved meanwhile is computed before that with `run_first`.
-
-    Raises NotClosed with what would be inconsistent.
-    """
-    promoter, name = _promoter(opened, connection, only, reason), opened.name
-    for _ in range(_ROUNDS if run_first else 0):
-        promotion = promoter.look(name, behind)
-        if promotion.closure.moved:
-            _run_what_moved(console, opened, connection, promotion)
-            continue
-        try:
-            return _told(connection, promoter.promote(name, behind, by=who()))
-        except NotClosed as error:
-            # Production has moved between the look and the promotion.
-            if not error.promotion.closure.moved:
-                raise
-    return _told(connection, promoter.promote(name, behind, by=who()))
-
-
-def _told(connection: psycopg.Connection, promotion: Promotion) -> Promotion:
-    """The promotion, after those who follow the lineage were told of it."""
-    from varve.observe.lineage.moves import tell_moves
-
-    if promotion.run_id:
-        tell_moves(chosen_graph(), connection, chosen_settings().project, promotion.run_id)
-    return promotion
-
-
-def _run_what_moved(
-    console: Console | None, opened: OpenEnvironment, connection: psycopg.Connection, promotion: Promotion
-) -> None:
-    """Compute in the environment what production has moved since."""
-    # The base moves and not the code: nothing that was deployed meanwhile is undone by that.
-    Environments(connection).rebase(opened.name, code_too=False)
-    overlay: dict[str, set[str]] = {}
-    for row in Environments(connection).overlay(opened.name):
-        overlay.setdefault(row.dataset, set()).add(row.partition)
-    # A new generation may lack partitions that production has had meanwhile.
-    for dataset in promotion.generations:
-        overlay.setdefault(dataset, set()).update(promotion.closure.moved.get(dataset, ()))
-    opened.run(Wanted(paths=overlay), before=announcing(console))
-
-
-def plan_of(number: int) -> PromotionPlan | None:
-    """Return the plan of that number where it is a promotion of an environment, as `varve promote --dry-run` keeps it.
-
-    Raises VarveError where it was made already.
-    """
-    with connected("apply") as connection:
-        plan = Promotions(connection).of(number)
-    if plan is not None and plan.applied_at is not None:
-        raise VarveError(
-            f"plan {number} was applied at {plan.applied_at:%Y-%m-%d %H:%M} UTC by {plan.applied_by}. Nothing was "
-            f"changed. To take it back: varve revert {number}"
-        )
-    return plan
-
-
-def apply_plan(plan: PromotionPlan) -> Promotion:
-    """Promote exactly what a plan says.
-
-    Raises VarveError where the environment has moved since, NotClosed where production has.
-    """
-    with opened(plan.environment) as environment, connected("apply") as connection:
-        promoter = _promoter(environment, connection)
-        return _told(connection, promoter.promote(plan.environment, LeftBehind(plan.behind), by=who(), plan=plan))
-
-
-def is_refused(promotion: Promotion, behind: LeftBehind) -> bool:
-    """Return whether this promotion would be refused as it is."""
-    return bool(promotion.closure.moved or (behind is not LeftBehind.RUN and promotion.closure.behind))
-
-
-def behind_of(*, then_run: bool, only_consistent: bool) -> LeftBehind:
-    """Return what the options say. Raises BadInput where they contradict each other."""
-    if then_run and only_consistent:
-        raise BadInput("--then-run and --only-consistent exclude each other. Nothing was promoted.")
-    return LeftBehind.RUN if then_run else LeftBehind.LEAVE_OUT if only_consistent else LeftBehind.REFUSE
-
-
 def values_of(environment: Environment) -> dict[str, Any]:
     """Return an environment as plain values for `--json`."""
     return {
@@ -315,24 +206,6 @@ def values_of(environment: Environment) -> dict[str, Any]:
     }
 
 
-def promotion_values(promotion: Promotion) -> dict[str, Any]:
-    """Return a promotion as plain values for `--json`."""
-    return {
-        "environment": promotion.environment,
-        "number": promotion.number,
-        "run": promotion.run_id or None,
-        "codes": dict(promotion.codes),
-        "partitions": {
-            name: {path: str(batch_id) for path, batch_id in sorted(batches.items())}
-            for name, batches in promotion.batches.items()
-        },
-        "moved": promotion.closure.moved,
-        "behind": promotion.closure.behind,
-        "left_out": promotion.left_out,
-        "removed": list(promotion.removed),
-    }
-
-
 @contextmanager
 def opened(name: str) -> Iterator[OpenEnvironment]:
     """Open an environment with the code of the project. Raises what `opened_environment` raises."""
@@ -340,20 +213,6 @@ def opened(name: str) -> Iterator[OpenEnvironment]:
 
     with opened_environment(chosen_project(), name) as environment:
         yield environment
-
-
-def _promoter(
-    opened: OpenEnvironment, connection: psycopg.Connection, only: Collection[str] | None = None, reason: str = ""
-) -> Promoter:
-    from varve.dagster.automation.planner_facts import limits_of
-
-    settings, catalog = chosen_settings(), Catalog(connection)
-    session = cache(lambda: open_session(settings))
-    return Promoter(
-        catalog, opened.graph, lambda dataset: open_store(dataset.store, settings, catalog, session),
-        opened.members, limits_of(settings), pendulum.now("UTC"), None if only is None else frozenset(only),
-        replace(opened.corrections, connection=connection), reason,
-    )  # fmt: skip
 
 
 def wanted_of(words: Sequence[str], first: str | None, last: str | None) -> Wanted:

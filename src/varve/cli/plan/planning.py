@@ -168,14 +168,14 @@ def apply(
 
     Example: [bold]varve plan[/], then [bold]varve apply 7 --rebuild[/]
     """
-    from varve.cli.environments import report, work
+    from varve.cli.environments import promotions, report
     from varve.cli.plan import apply as apply_command
 
-    if (promotion_plan := work.plan_of(number)) is not None:
+    if (promotion_plan := promotions.plan_of(number)) is not None:
         apply_command.refuse_options(number, promotion_plan.environment, datasets, rebuild or hold or forward_from)
-        promotion = work.apply_plan(promotion_plan)
+        promotion = promotions.apply_plan(promotion_plan)
         if as_json:
-            console.print_json(json.dumps(work.promotion_values(promotion)))
+            console.print_json(json.dumps(promotions.promotion_values(promotion)))
         else:
             report.show_promotion(console, promotion, dry_run=False)
         return

@@ -21,6 +21,7 @@ from varve.sources.landing import inspection
 if TYPE_CHECKING:
     from tests.support.workbench import Workbench
     from varve.catalog.catalog import Catalog
+    from varve.cli.batches.sweep_report import Report
     from varve.stores.store import Store
 
 pytestmark = pytest.mark.spark
@@ -61,7 +62,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return names
 
 
-def swept(week: Growing) -> sweep.Report:
+def swept(week: Growing) -> Report:
     """A sweep of everything that nobody holds."""
     now = dt.timedelta(0)
     return sweep.sweep(

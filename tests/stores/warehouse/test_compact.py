@@ -18,6 +18,7 @@ from tests.support.sales import sales_dataset
 from varve.catalog.catalog import Catalog
 from varve.catalog.history.history import History
 from varve.cli.batches import sweep
+from varve.cli.batches.sweep_report import Report
 from varve.model.dataset import StoreKind
 from varve.model.errors import PublishTimeout, VarveError
 from varve.model.schema import Column, Schema
@@ -266,8 +267,8 @@ def test_a_sweep_leaves_a_compaction_in_progress_alone_and_takes_what_a_killed_o
     store = WarehouseStore(Route(""), Layout(f"{settings.lake}/_spool"), shop.catalog, _no_spark, 5.0)
     now = dt.timedelta(0)
 
-    def swept() -> sweep.Report:
-        report = sweep.Report(done=True)
+    def swept() -> Report:
+        report = Report(done=True)
         sweep.sweep_leftovers(report, History(shop.connection), store, sales.name, now)
         return report
 
@@ -319,8 +320,8 @@ def test_a_table_of_somebody_else_is_named_once_and_what_is_in_use_is_not_told_t
     shop.connection.execute(f"create view {sales.db}.depends as select * from {locations[0]}".encode())
     store = WarehouseStore(Route(""), Layout(f"{settings.lake}/_spool"), shop.catalog, _no_spark, 5.0)
 
-    def swept(name: str | None, older_than: dt.timedelta, *, done: bool = True) -> sweep.Report:
-        report = sweep.Report(done=done)
+    def swept(name: str | None, older_than: dt.timedelta, *, done: bool = True) -> Report:
+        report = Report(done=done)
         sweep.sweep_leftovers(report, History(shop.connection), store, name, older_than)
         return report
 
@@ -355,7 +356,7 @@ def test_a_clock_that_is_a_day_ahead_makes_nothing_old(
             return dt.datetime.now(tz) + dt.timedelta(days=1)
 
     monkeypatch.setattr(sweep, "dt", SimpleNamespace(datetime=Tomorrow, UTC=dt.UTC))
-    report = sweep.Report(done=True)
+    report = Report(done=True)
     sweep.sweep_leftovers(report, History(shop.connection), store, sales.name, dt.timedelta(hours=1))
     assert (report.orphan_locations, report.young_orphans.count) == ([], 1)
 

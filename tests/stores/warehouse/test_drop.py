@@ -12,6 +12,7 @@ from tests.stores.warehouse.test_projection import Shop, dataset, key
 from varve.catalog.history.drops import Drops
 from varve.catalog.history.history import History
 from varve.cli.batches import sweep
+from varve.cli.batches.sweep_report import Report
 from varve.model.store_options import Period, WarehouseOptions
 from varve.stores.folders.layout import Layout
 from varve.stores.warehouse import compact
@@ -63,7 +64,7 @@ def test_tables_that_partitions_share_stay_until_the_sweep_and_go_with_it(
     assert len(left) == 7
     assert [inventory for inventory in store.inventory() if inventory.dataset == sales.name] == []
 
-    report = sweep.Report(done=True)
+    report = Report(done=True)
     sweep.mark(report, history, history.retired(dropped.remains, older_than=NONE, keep_last=0))
     sweep.delete_swept(report, history, {"warehouse": store}, dropped.remains)
     sweep.sweep_leftovers(report, history, store, sales.name, NONE)

@@ -23,6 +23,8 @@ from varve.catalog.history.drops import Drops, declared_name, is_dropped
 from varve.cdc.ending import ending_capture
 from varve.cli.batches import sweep
 from varve.cli.batches.history import opened
+from varve.cli.batches.sweep_report import Report
+from varve.cli.batches.sweep_report import show as show_sweep
 from varve.cli.context import chosen_project, chosen_settings
 from varve.cli.selection import size_text, who
 from varve.dagster.instance import forget_materialisations
@@ -66,7 +68,7 @@ class DropReport:
     size: int = 0
     slot: str = ""
     rejected_rows: str = ""
-    purged: sweep.Report | None = None
+    purged: Report | None = None
 
     def as_values(self) -> dict[str, Any]:
         """Return the report as plain values for `--json`."""
@@ -128,7 +130,7 @@ def drop(
                 opened_store.finish_drop(dropped)
             forget_materialisations(settings, name)
             if purge:
-                report.purged = report.purged or sweep.Report(done=True)
+                report.purged = report.purged or Report(done=True)
                 _purge(report.purged, history, opened_store, dropped, step)
     report.done = True
     return report
@@ -183,7 +185,7 @@ def show(console: Console, report: DropReport) -> None:
         text = f"Its rejected rows stay in {report.rejected_rows}: drop that too."
         console.print(text, highlight=False, soft_wrap=True)
     if report.purged is not None:
-        sweep.show(console, report.purged)
+        show_sweep(console, report.purged)
     elif report.batches:
         console.print(
             f"{counted(report.batches, 'batch')}, {size_text(report.size)}: `varve sweep` deletes them when their time "
@@ -226,7 +228,7 @@ def _end(store: Store, drops: Drops, name: str, step: Callable[[str], None]) -> 
 
 
 def _purge(
-    report: sweep.Report, history: History, store: Store, dropped: DroppedDataset, step: Callable[[str], None]
+    report: Report, history: History, store: Store, dropped: DroppedDataset, step: Callable[[str], None]
 ) -> None:
     """Delete all data of a dropped dataset, except what a run that lives may read."""
     none = dt.timedelta(0)

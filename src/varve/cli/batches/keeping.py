@@ -193,6 +193,7 @@ def sweep(
     Never what is current, pinned, or may be read by a run that lives.
     """
     from varve.cli.batches import sweep as sweep_command
+    from varve.cli.batches import sweep_report
     from varve.cli.selection import span
 
     report = sweep_command.sweep(
@@ -202,7 +203,7 @@ def sweep(
         orphans_older_than=span(orphans_older_than),
         dry_run=dry_run,
     )
-    _print_values(report.as_values(), as_json=as_json, show=lambda: sweep_command.show(console, report))
+    _print_values(report.as_values(), as_json=as_json, show=lambda: sweep_report.show(console, report))
 
 
 @app.command()

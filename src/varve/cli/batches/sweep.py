@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import Counter
-from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from varve.catalog.catalog import Catalog
@@ -15,19 +14,17 @@ from varve.catalog.history.drops import Drops
 from varve.catalog.history.history import RetainedBatches
 from varve.catalog.parts import Parts
 from varve.cli.batches.history import built, opened
+from varve.cli.batches.sweep_report import Amount, Report
 from varve.cli.context import chosen_graph, chosen_settings
 from varve.cli.environments.work import drop as drop_environment
-from varve.cli.printing import Table
-from varve.cli.selection import refuse_of_others, size_text
-from varve.model.errors import ServiceUnavailable, VarveError, counted, some
+from varve.cli.selection import refuse_of_others
+from varve.model.errors import ServiceUnavailable, VarveError
 from varve.project import NoProject
 from varve.stores.open import open_store
 from varve.stores.together import hide
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Mapping, Sequence
-
-    from rich.console import Console
 
     from varve.catalog.history.history import History
     from varve.catalog.history.rows import Retired
@@ -36,51 +33,6 @@ if TYPE_CHECKING:
 
 # How many batches are deleted before the catalog notes it; after a crash at most so many are deleted a second time.
 _GROUP_SIZE = 500
-_KEPT_BECAUSE = {
-    "pinned": "pinned",
-    "environment": "an environment needs it",
-    "shown": "the Hive table may still show it",
-    "recent": "retired too recently",
-    "last": "among the last of its partition",
-    "declared": "as their datasets say by RETAIN BATCHES",
-    "broken": "the files of their datasets have errors, and may say that they are retained",
-    "in use": "a run that lives may read it",
-}
-
-
-@dataclass
-class Amount:
-    """A number of batches or folders, and their size in bytes."""
-
-    count: int = 0
-    size: int = 0
-
-    def add(self, size: int) -> None:
-        """Count one more, of this size in bytes."""
-        self.count += 1
-        self.size += size
-
-
-@dataclass
-class Report:
-    """What a sweep deleted, or would delete, and what it left."""
-
-    done: bool
-    batches: dict[str, Amount] = field(default_factory=dict)
-    orphans: dict[str, Amount] = field(default_factory=dict)
-    orphan_locations: list[str] = field(default_factory=list)
-    kept: dict[str, Amount] = field(default_factory=dict)
-    young_orphans: Amount = field(default_factory=Amount)
-    ageless: list[str] = field(default_factory=list)
-    strays: list[str] = field(default_factory=list)
-    problems: list[str] = field(default_factory=list)
-    failed_builds: int = 0
-    expired_environments: list[str] = field(default_factory=list)
-    of_other_projects: list[str] = field(default_factory=list)
-
-    def as_values(self) -> dict[str, Any]:
-        """Return the report as plain values for `--json`."""
-        return asdict(self)
 
 
 def sweep(
@@ -168,47 +120,6 @@ def forget_dropped(history: History, stores: Mapping[str, Store], dataset: str |
         if dropped.finished and not drops.has_data(dropped):
             stores[dropped.store].forget_drop(dropped)
             drops.forget(dropped)
-
-
-def show(console: Console, report: Report) -> None:
-    """Print the report."""
-    table = Table("dataset", "batches", "size", "orphans", "size", title_justify="left",
-                  title="Swept" if report.done else "Would be swept")  # fmt: skip
-    for name in sorted({*report.batches, *report.orphans}):
-        batches, orphans = report.batches.get(name, Amount()), report.orphans.get(name, Amount())
-        table.add_row(
-            name, f"{batches.count:,}", size_text(batches.size), f"{orphans.count:,}", size_text(orphans.size)
-        )
-    console.print(table if table.row_count else f"No batch {'was' if report.done else 'is'} to be swept.")
-    if report.expired_environments:
-        console.print(
-            f"Forgotten: environments that nobody used for their time: {', '.join(report.expired_environments)}."
-        )
-    if report.failed_builds:
-        console.print(
-            f"Closed: {counted(report.failed_builds, 'build')} of runs that were killed; they had published nothing."
-        )
-    for why, amount in sorted(report.kept.items()):
-        console.print(
-            f"Left: {counted(amount.count, 'retired batch')}, {size_text(amount.size)}: {_KEPT_BECAUSE[why]}."
-        )
-    if report.young_orphans.count:
-        console.print(
-            f"Left: {counted(report.young_orphans.count, 'folder')} of no batch, "
-            f"{size_text(report.young_orphans.size)}: too young, a run may still be writing them."
-        )
-    for location in report.ageless:
-        console.print(f"Left: {location}: of no batch, and nobody can say how old it is.", soft_wrap=True)
-    for location in report.strays:
-        message = f"Not ours: {location}, in a schema of Varve's. It stays; its owner may want to move it elsewhere."
-        console.print(message, soft_wrap=True)
-    if report.of_other_projects:
-        names = some(report.of_other_projects, limit=3)
-        console.print(f"Left: what belongs to other projects, which sweep it themselves: {names}.", soft_wrap=True)
-    for problem in report.problems:
-        console.print(f"Left: {problem}", markup=False, soft_wrap=True)
-    if not report.done:
-        console.print("Nothing was changed: this was a dry run.")
 
 
 def _declared(names: Iterable[str]) -> dict[str, RetainedBatches | None]:

@@ -21,7 +21,8 @@ from varve.catalog.environments.environments import Environments
 from varve.catalog.environments.overlay import EnvironmentCatalog
 from varve.catalog.history.history import History
 from varve.cli.batches import snapshot
-from varve.cli.batches.sweep import Report, delete_swept, mark, sweep_leftovers
+from varve.cli.batches.sweep import delete_swept, mark, sweep_leftovers
+from varve.cli.batches.sweep_report import Report
 from varve.model.errors import VarveError
 from varve.model.store_options import LakeOptions
 from varve.services.postgres import connect

@@ -200,7 +200,7 @@ def test_settings_of_a_spark_of_our_own_are_no_words_of_its_command_line(tmp_pat
         program.write_text(READS_SPARK.format(opened="spark = SparkSession.builder.getOrCreate()"), encoding="utf-8")
         run = tmp_path / "submits.py"
         run.write_text(
-            "import sys\nfrom varve.dagster.runs.programs import Program, ProgramTask, followed\n"
+            "import sys\nfrom varve.dagster.runs.spark_submit import Program, followed\n"
             "from varve.services.settings import Settings\n"
             f"code, tail = followed(Settings(), Program({str(program)!r}, {{}}, {{}}), {str(tmp_path)!r})\n"
             "print(*tail, sep='\\n')\nsys.exit(code)\n",

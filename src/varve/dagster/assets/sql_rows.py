@@ -173,7 +173,8 @@ def _program(
     sql_asset: SqlAsset, context: dg.AssetExecutionContext, opened: OpenBuild, frames: Mapping[str, DataFrame]
 ) -> DataFrame:
     """Return the rows that the program writes, in one execution for all scopes of the run."""
-    from varve.dagster.runs.programs import Program, ProgramTask, arguments
+    from varve.dagster.runs.programs import ProgramTask
+    from varve.dagster.runs.spark_submit import Program, arguments
 
     sql, keys = sql_asset.sql, opened.build.partitions
     spark: SparkSession = context.resources.spark.spark_session

@@ -2,7 +2,8 @@
 
 A name is split in every way that fits the pattern. It is accepted where exactly one way gives a key that is spelt so.
 
-Not here: the folders (varve/sources/landing/listing.py), and the content of a file (options.py).
+Not here: the parts of a name (name_parts.py), the folders (varve/sources/landing/listing.py), and the content of a file
+(options.py).
 """
 
 from __future__ import annotations
@@ -15,41 +16,34 @@ from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
-from zoneinfo import ZoneInfo
 
 from varve.model.errors import UnknownPartition, VarveError, some
+from varve.model.landing.name_parts import (
+    AnyText,
+    Element,
+    Field,
+    elements_of,
+    splits,
+    texts_of_dimension,
+    value_spelt,
+    window_written,
+    written_start,
+)
 from varve.model.landing.options import FORMAT_OF_ENDING, LandingOptions, ending_of, endings_of, split_compression
 from varve.model.partitions.dimension import TimeDimension
 from varve.model.partitions.key import escape, text_of
 from varve.model.partitions.partitioning import dagster_text
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Container, Iterable, Mapping, Sequence
 
     from varve.model.partitions.dimension import Dimension
     from varve.model.partitions.key import PartitionKey, Value
     from varve.model.partitions.partitioning import Partitioning
 
-_PIECE = re.compile(r"\{\{|\}\}|\{(\w+)(?::([^{}]+))?\}|(\*)|([{}])")
 # Enough windows to see that a format tells them apart.
 _WINDOWS_TRIED = 70
 _NAMES_KEPT = 200_000
-
-
-@dataclass(frozen=True, slots=True)
-class Field:
-    """A placeholder for the value of a dimension; with a `format` (strftime) for a part of a window's start."""
-
-    name: str
-    format: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class AnyText:
-    """`*`: any text, by which the several files of one partition differ."""
-
-
-Element = str | Field | AnyText
 
 
 @dataclass(frozen=True)
@@ -74,7 +68,7 @@ class FilePattern:
     @classmethod
     def of(cls, options: LandingOptions, partitioning: Partitioning) -> FilePattern:
         """The pattern that the options declare. Raises VarveError where the pattern is not valid, with the reason."""
-        elements = tuple(_elements(options.files)) if options.files else (Field(""),)
+        elements = tuple(elements_of(options.files)) if options.files else (Field(""),)
         last = elements[-1]
         stem, _ = split_compression(last) if isinstance(last, str) else ("", "")
         closed = ending_of(stem) in FORMAT_OF_ENDING or (isinstance(last, str) and options.format is not None)
@@ -137,7 +131,7 @@ class FilePattern:
             return self._whole_key(stem)
         keys: dict[PartitionKey, None] = {}
         reasons: list[str] = []
-        for texts in _splits(self.elements, stem):
+        for texts in splits(self.elements, stem):
             try:
                 keys[self._key_of(texts)] = None
             except UnknownPartition as error:
@@ -161,14 +155,14 @@ class FilePattern:
     def _key_of(self, texts: Sequence[tuple[Field, str]]) -> PartitionKey:
         values: list[Value] = []
         for dimension in self.partitioning.dimensions:
-            columns, own_texts = _split(dimension, texts)
+            columns, own_texts = texts_of_dimension(dimension, texts)
             plain = {text for field, text in own_texts if not field.format}
             if len(plain) > 1:
                 raise UnknownPartition(f"its name says of {dimension.name} both {' and '.join(sorted(plain))}.")
             moments = [(field.format, text) for field, text in own_texts if field.format]
             candidates = [dimension.parse_columns(columns)] if columns else []
-            candidates += [_value(dimension, text) for text in plain]
-            candidates += [_moment(dimension, moments)] if moments else []
+            candidates += [value_spelt(dimension, text) for text in plain]
+            candidates += [window_written(dimension, moments)] if moments else []
             if other := next((value for value in candidates if value != candidates[0]), None):
                 raise UnknownPartition(f"its name says of {dimension.name} both {candidates[0]} and {other}.")
             values.append(candidates[0])
@@ -183,7 +177,7 @@ class FilePattern:
         if not element.format:
             return escape(text_of(value)) if hive else dagster_text(value).replace("/", "%2F")
         assert isinstance(dimension, TimeDimension)
-        return _written(dimension, value, element.format) or text_of(value)
+        return written_start(dimension, value, element.format) or text_of(value)
 
     def _problem(self) -> str:
         """Why the pattern is not valid; "" where it is valid."""
@@ -227,119 +221,16 @@ class FilePattern:
         if not any(formats) or "" in formats or not isinstance(dimension, TimeDimension):
             return ""
         for value in islice(dimension.keys(now=dt.datetime.now(dt.UTC)), _WINDOWS_TRIED):
-            written = [(form, text) for form in formats if (text := _written(dimension, value, form))]
+            written = [(form, text) for form in formats if (text := written_start(dimension, value, form))]
             if len(written) < len(formats):
                 continue  # the hour that the clock shows twice
             try:
-                parsed_value: Value | None = _moment(dimension, written)
+                parsed_value: Value | None = window_written(dimension, written)
             except UnknownPartition:
                 parsed_value = None
             if parsed_value != value:
                 return f"{' '.join(formats)} does not tell the windows of {dimension.name} apart, {value} for one."
         return ""
-
-
-def _elements(text: str) -> Iterator[Element]:
-    """The elements of a pattern. Raises VarveError where a brace has no partner."""
-    literal, place = "", 0
-    for match in _PIECE.finditer(text):
-        literal, place = literal + text[place : match.start()], match.end()
-        if match[4]:
-            raise VarveError(f"files: {text!r}: a brace has no partner; write {{name}}, or two for one in a name.")
-        if match[0] in {"{{", "}}"}:
-            literal += match[0][0]
-            continue
-        if literal:
-            yield literal
-        literal = ""
-        yield AnyText() if match[3] else Field(match[1], match[2] or "")
-    if literal + text[place:]:
-        yield literal + text[place:]
-
-
-def _splits(elements: Sequence[Element], text: str) -> Iterator[tuple[tuple[Field, str], ...]]:
-    """Every way in which a text fits the elements, each as pairs of a field and its text."""
-    if not elements:
-        if not text:
-            yield ()
-        return
-    first, rest = elements[0], elements[1:]
-    if isinstance(first, str):
-        if text.startswith(first):
-            yield from _splits(rest, text[len(first) :])
-        return
-    longest = (text + "/").index("/")
-    following = rest[0] if rest and isinstance(rest[0], str) else None
-    for end in range(1, longest + 1):
-        # What follows a field is a literal, or the end.
-        if text.startswith(following, end) if following is not None else end == len(text):
-            first_field = ((first, text[:end]),) if isinstance(first, Field) else ()
-            for rest_fields in _splits(rest, text[end:]):
-                yield (*first_field, *rest_fields)
-
-
-def _split(dimension: Dimension, texts: Sequence[tuple[Field, str]]) -> tuple[dict[str, str], list[tuple[Field, str]]]:
-    """What a name says of the columns of a time dimension, where it has several; and what it says of it as a whole.
-
-    Raises UnknownPartition where it says two things of one column.
-    """
-    columns: dict[str, str] = {}
-    own_texts = []
-    has_columns = isinstance(dimension, TimeDimension) and bool(dimension.columns)
-    for part, text in texts:
-        if has_columns and not part.format and part.name in dimension.column_names:
-            if columns.setdefault(part.name, unquote(text)) != unquote(text):
-                raise UnknownPartition(f"its name says of {part.name} both {columns[part.name]} and {text}.")
-        elif part.name == dimension.name or (part.format and part.name in dimension.column_names):
-            own_texts.append((part, text))
-    return columns if columns.keys() == set(dimension.column_names) else {}, own_texts
-
-
-def _value(dimension: Dimension, text: str) -> Value:
-    """The value that a text spells: escaped as Dagster does it, as Hive does it, or not at all."""
-    value = dimension.parse(unquote(text))
-    spellings = {dagster_text(value), dagster_text(value).replace("/", "%2F"), escape(text_of(value)), text_of(value)}
-    if text not in spellings:
-        raise UnknownPartition(f"{text!r} is another spelling of {dagster_text(value)!r}; name it so.")
-    return value
-
-
-def _moment(dimension: Dimension, written: Sequence[tuple[str, str]]) -> Value:
-    """The window whose start is written in pairs of a format and a text. Raises UnknownPartition if there is none."""
-    assert isinstance(dimension, TimeDimension)
-    texts, formats = " ".join(text for _, text in written), " ".join(form for form, _ in written)
-    try:
-        start = dt.datetime.strptime(texts, formats)  # noqa: DTZ007 - the clock of the dimension's zone
-    except ValueError:
-        raise UnknownPartition(f"{texts!r} is no {dimension.name} as {formats} writes it.") from None
-    # Where the clock shows a start for the second time, only its offset makes it different from the first.
-    key_texts = [start.strftime(f"{dimension.text_format}{offset}") for offset in ("", "%z")]
-    problem = ""
-    for text in key_texts if start.tzinfo is not None else key_texts[:1]:
-        try:
-            value = dimension.parse(text)
-        except UnknownPartition as error:
-            problem = problem or str(error)
-            continue
-        spelt = [
-            canonical for form, text_given in written if (canonical := _written(dimension, value, form)) != text_given
-        ]
-        if not spelt:
-            return value
-        problem = f"{texts!r} is another spelling of {value}{f', {spelt[0]!r}' if spelt[0] else ''}; name it so."
-    raise UnknownPartition(problem)
-
-
-def _written(dimension: TimeDimension, value: Value, form: str) -> str | None:
-    """The start of a window in a format; None where the clock shows it for the second time and the format has no %z."""
-    text = text_of(value)
-    try:
-        start = dt.datetime.strptime(text, dimension.text_format).replace(tzinfo=ZoneInfo(dimension.timezone))
-    except ValueError:
-        if "%z" not in form:
-            return None
-        start = dt.datetime.strptime(text, f"{dimension.text_format}%z")
-    return start.strftime(form)
 
 
 def spelt_first(names: Mapping[str, PartitionKey], pattern: FilePattern) -> dict[PartitionKey, str]:

@@ -1,0 +1,149 @@
+"""The parts of a pattern of file names, the texts that stand for them in a name, and the values that these spell.
+
+Not here: whole names, and whether a pattern is valid (pattern.py).
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+from zoneinfo import ZoneInfo
+
+from varve.model.errors import UnknownPartition, VarveError
+from varve.model.partitions.dimension import TimeDimension
+from varve.model.partitions.key import escape, text_of
+from varve.model.partitions.partitioning import dagster_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from varve.model.partitions.dimension import Dimension
+    from varve.model.partitions.key import Value
+
+_PIECE = re.compile(r"\{\{|\}\}|\{(\w+)(?::([^{}]+))?\}|(\*)|([{}])")
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A placeholder for the value of a dimension; with a `format` (strftime) for a part of a window's start."""
+
+    name: str
+    format: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AnyText:
+    """`*`: any text, by which the several files of one partition differ."""
+
+
+Element = str | Field | AnyText
+
+
+def elements_of(text: str) -> Iterator[Element]:
+    """The elements of a pattern. Raises VarveError where a brace has no partner."""
+    literal, place = "", 0
+    for match in _PIECE.finditer(text):
+        literal, place = literal + text[place : match.start()], match.end()
+        if match[4]:
+            raise VarveError(f"files: {text!r}: a brace has no partner; write {{name}}, or two for one in a name.")
+        if match[0] in {"{{", "}}"}:
+            literal += match[0][0]
+            continue
+        if literal:
+            yield literal
+        literal = ""
+        yield AnyText() if match[3] else Field(match[1], match[2] or "")
+    if literal + text[place:]:
+        yield literal + text[place:]
+
+
+def splits(elements: Sequence[Element], text: str) -> Iterator[tuple[tuple[Field, str], ...]]:
+    """Every way in which a text fits the elements, each as pairs of a field and its text."""
+    if not elements:
+        if not text:
+            yield ()
+        return
+    first, rest = elements[0], elements[1:]
+    if isinstance(first, str):
+        if text.startswith(first):
+            yield from splits(rest, text[len(first) :])
+        return
+    longest = (text + "/").index("/")
+    following = rest[0] if rest and isinstance(rest[0], str) else None
+    for end in range(1, longest + 1):
+        # What follows a field is a literal, or the end.
+        if text.startswith(following, end) if following is not None else end == len(text):
+            first_field = ((first, text[:end]),) if isinstance(first, Field) else ()
+            for rest_fields in splits(rest, text[end:]):
+                yield (*first_field, *rest_fields)
+
+
+def texts_of_dimension(
+    dimension: Dimension, texts: Sequence[tuple[Field, str]]
+) -> tuple[dict[str, str], list[tuple[Field, str]]]:
+    """What a name says of the columns of a time dimension, where it has several; and what it says of it as a whole.
+
+    Raises UnknownPartition where it says two things of one column.
+    """
+    columns: dict[str, str] = {}
+    own_texts = []
+    has_columns = isinstance(dimension, TimeDimension) and bool(dimension.columns)
+    for part, text in texts:
+        if has_columns and not part.format and part.name in dimension.column_names:
+            if columns.setdefault(part.name, unquote(text)) != unquote(text):
+                raise UnknownPartition(f"its name says of {part.name} both {columns[part.name]} and {text}.")
+        elif part.name == dimension.name or (part.format and part.name in dimension.column_names):
+            own_texts.append((part, text))
+    return columns if columns.keys() == set(dimension.column_names) else {}, own_texts
+
+
+def value_spelt(dimension: Dimension, text: str) -> Value:
+    """The value that a text spells: escaped as Dagster does it, as Hive does it, or not at all."""
+    value = dimension.parse(unquote(text))
+    spellings = {dagster_text(value), dagster_text(value).replace("/", "%2F"), escape(text_of(value)), text_of(value)}
+    if text not in spellings:
+        raise UnknownPartition(f"{text!r} is another spelling of {dagster_text(value)!r}; name it so.")
+    return value
+
+
+def window_written(dimension: Dimension, written: Sequence[tuple[str, str]]) -> Value:
+    """The window whose start is written in pairs of a format and a text. Raises UnknownPartition if there is none."""
+    assert isinstance(dimension, TimeDimension)
+    texts, formats = " ".join(text for _, text in written), " ".join(form for form, _ in written)
+    try:
+        start = dt.datetime.strptime(texts, formats)  # noqa: DTZ007 - the clock of the dimension's zone
+    except ValueError:
+        raise UnknownPartition(f"{texts!r} is no {dimension.name} as {formats} writes it.") from None
+    # Where the clock shows a start for the second time, only its offset makes it different from the first.
+    key_texts = [start.strftime(f"{dimension.text_format}{offset}") for offset in ("", "%z")]
+    problem = ""
+    for text in key_texts if start.tzinfo is not None else key_texts[:1]:
+        try:
+            value = dimension.parse(text)
+        except UnknownPartition as error:
+            problem = problem or str(error)
+            continue
+        spelt = [
+            canonical
+            for form, text_given in written
+            if (canonical := written_start(dimension, value, form)) != text_given
+        ]
+        if not spelt:
+            return value
+        problem = f"{texts!r} is another spelling of {value}{f', {spelt[0]!r}' if spelt[0] else ''}; name it so."
+    raise UnknownPartition(problem)
+
+
+def written_start(dimension: TimeDimension, value: Value, form: str) -> str | None:
+    """The start of a window in a format; None where the clock shows it for the second time and the format has no %z."""
+    text = text_of(value)
+    try:
+        start = dt.datetime.strptime(text, dimension.text_format).replace(tzinfo=ZoneInfo(dimension.timezone))
+    except ValueError:
+        if "%z" not in form:
+            return None
+        start = dt.datetime.strptime(text, f"{dimension.text_format}%z")
+    return start.strftime(form)

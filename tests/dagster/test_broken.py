@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from tests.support.workbench import Workbench
     from varve.catalog.catalog import Catalog
     from varve.planning.graph import Graph
-    from varve.sql.sql_files import SqlFiles
+    from varve.sql.files.sql_files import SqlFiles
 
 HEAD = """CREATE DATASET shop.{name} {columns}PARTITIONED BY (day STRING)
 FOR t IN TIMESERIES(INTERVAL 1 DAY, START '2022-03-01') LET today = DATE_FORMAT(t, 'yyyy-MM-dd') INSERT (day = today)

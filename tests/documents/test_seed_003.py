@@ -13,7 +13,7 @@ from varve.sql.sql_project import load_usable
 if TYPE_CHECKING:
     from varve.model.partitions.key import PartitionKey
     from varve.planning.mapping.dataset_mapping import Dependency
-    from varve.sql.sql_files import SqlFiles
+    from varve.sql.files.sql_files import SqlFiles
 
 CUSTOMERS = {"active_customers": ("ann", "bob")}
 

@@ -18,7 +18,7 @@ from varve.sql.syntax.formatting import formatted
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from varve.sql.sql_files import SqlFiles
+    from varve.sql.files.sql_files import SqlFiles
 
 NOW = pendulum.datetime(2026, 11, 30, 12, tz="America/New_York")
 HOLIDAY = dt.date(2026, 11, 26)

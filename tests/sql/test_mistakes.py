@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from syrupy.assertion import SnapshotAssertion
 
-    from varve.sql.sql_files import SqlFiles
+    from varve.sql.files.sql_files import SqlFiles
 
 FOLDER = Path(__file__).parent / "mistakes"
 SALES = b"""CREATE DATASET shop.sales (id INT, price DOUBLE, product STRING, sizes ARRAY<INT>, place STRUCT<city: STRING>)

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from varve.model.schema import Column
+    from varve.sql.files.sql_files import SqlFiles
     from varve.sql.sql_asset import SqlAsset
-    from varve.sql.sql_files import SqlFiles
 
 TILLS = """\
 CREATE DATASET shop.tills (product STRING, price DOUBLE)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from varve.sql.sql_files import SqlFiles
+    from varve.sql.files.sql_files import SqlFiles
 
 pytestmark = pytest.mark.spark
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from varve.model.dataset import Dataset
     from varve.planning.graph import Graph
     from varve.services.settings import Settings
-    from varve.sql.sql_files import SqlFiles
+    from varve.sql.files.sql_files import SqlFiles
 
 
 def chosen_project() -> Project:

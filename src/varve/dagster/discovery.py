@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from varve.dagster.assets.datasets import DatasetAsset
     from varve.model.broken_dataset import BrokenDataset
     from varve.project import Project
-    from varve.sql.sql_files import SqlFiles
+    from varve.sql.files.sql_files import SqlFiles
 
 
 @dataclass(frozen=True)

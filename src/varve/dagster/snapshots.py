@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from varve.model.dataset import Dataset
+    from varve.sql.files.sql_files import SqlFiles
     from varve.sql.sql_asset import SqlAsset
-    from varve.sql.sql_files import SqlFiles
 
 
 def usable_files(folder: Path) -> SqlFiles:

@@ -2,7 +2,7 @@
 
 It starts no process and imports no user code: a Dagster code location loads through this module.
 
-Not here: parsing the files (drafts.py), the problems of one (checks/problems.py), Dagster
+Not here: parsing the files (files/drafts.py), the problems of one (checks/problems.py), Dagster
 (varve/dagster/assets/sql_assets.py) and Spark.
 """
 
@@ -21,12 +21,12 @@ from varve.sql.checks.problems import plan_problems, query_problems
 from varve.sql.checks.sets import set_problems
 from varve.sql.code.functions import declared_functions
 from varve.sql.declaration import dataset_of
-from varve.sql.drafts import in_order, name_problems, parsed_files, python_datasets_read
+from varve.sql.files.drafts import in_order, name_problems, parsed_files, python_datasets_read
 from varve.sql.partitions.comprehension import scopes_of
 from varve.sql.partitions.dependencies import inference
 from varve.sql.partitions.value_questions import ValueQuestion, calls_of, dependencies_asked, may_ask
 from varve.sql.sql_asset import CompiledDataset, SqlAsset, compile_dataset
-from varve.sql.sql_files import SqlFiles, broken_datasets, rejected_in
+from varve.sql.files.sql_files import SqlFiles, broken_datasets, rejected_in
 from varve.sql.syntax.errors import SourceFile, SqlErrors, source_of
 from varve.sql.values import ValueAnswers
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from varve.model.dataset import Dataset
     from varve.planning.mapping.dimension_mapping import DimensionMapping
     from varve.sql.answers import Question
-    from varve.sql.drafts import Draft
+    from varve.sql.files.drafts import Draft
     from varve.sql.evaluate.asked import TypedCall
     from varve.sql.partitions.dependencies import Inference
     from varve.sql.pushdown.scans import Dependencies

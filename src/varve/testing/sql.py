@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from varve.model.partitions.key import PartitionKey
+    from varve.sql.files.sql_files import SqlFiles
     from varve.sql.sql_asset import SqlAsset
-    from varve.sql.sql_files import SqlFiles
     from varve.testing.partitions import Partition
     from varve.testing.rows import Rows
 

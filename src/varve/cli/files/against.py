@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from varve.cli.files.versions import Version
     from varve.model.evolution import Consequence
     from varve.sql.checks.breaking import Break
-    from varve.sql.sql_files import SqlFiles
+    from varve.sql.files.sql_files import SqlFiles
     from varve.sql.syntax.errors import Problem
     from varve.sql.syntax.sql_file import SqlDataset
 

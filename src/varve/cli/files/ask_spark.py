@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from varve.sql.cache import Cache
     from varve.sql.partitions.value_questions import ValueQuestion
     from varve.sql.sql_asset import SqlAsset
-    from varve.sql.sql_files import SqlFiles
+    from varve.sql.files.sql_files import SqlFiles
     from varve.sql.values import Answer
 
 

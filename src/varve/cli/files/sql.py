@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from varve.cli.files.against import Comparison
     from varve.model.broken_dataset import BrokenDataset
     from varve.planning.graph import Graph
-    from varve.sql.sql_files import SqlFiles
+    from varve.sql.files.sql_files import SqlFiles
     from varve.sql.types.cells import ColumnName
 
     Made: TypeAlias = Mapping[str, Mapping[str, tuple[ColumnName, ...]]]

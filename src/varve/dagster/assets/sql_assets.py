@@ -21,8 +21,8 @@ from varve.model.broken_dataset import BrokenDataset
 from varve.model.errors import NOTHING_LOST, VarveError, VerifyFailed
 from varve.planning.requested import reuse_allowed
 from varve.services.secrets import redacted
+from varve.sql.files.sql_files import SqlFiles
 from varve.sql.sql_asset import SqlAsset
-from varve.sql.sql_files import SqlFiles
 from varve.stores.expectations import broken_rows
 from varve.stores.frames import observed_by
 

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from varve.model.dataset import Dataset
     from varve.sql.cache import Cache
+    from varve.sql.files.sql_files import SqlFiles
     from varve.sql.sql_asset import SqlAsset
-    from varve.sql.sql_files import SqlFiles
 
 
 @lru_cache

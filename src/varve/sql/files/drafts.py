@@ -11,7 +11,7 @@ from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING
 
 from varve.model.errors import nearest
-from varve.sql.sql_files import rejected_in
+from varve.sql.files.sql_files import rejected_in
 from varve.sql.syntax.body import reads_of, span_of, tables_of
 from varve.sql.syntax.errors import SqlErrors
 from varve.sql.syntax.header import parse

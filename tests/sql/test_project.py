@@ -269,9 +269,9 @@ def test_datasets_compiled_together_have_the_rules_that_each_has_alone() -> None
     for place, text in enumerate(readers):
         alone = read(*upstreams, text)[f"shop.r{place}"]
         for name in (f"shop.r{place}", f"shop.again{place}"):
-            assert together[name].compiled.ways == alone.compiled.ways
+            assert together[name].compiled.dimension_mappings == alone.compiled.dimension_mappings
             assert together[name].dataset.partitioning == alone.dataset.partitioning
-        seen.add(repr(alone.compiled.ways))
+        seen.add(repr(alone.compiled.dimension_mappings))
     assert len(seen) == 20
 
 

@@ -68,11 +68,11 @@ def chosen_sql_files(asking: str = "") -> SqlFiles:
         from varve.sql.spark.analysis import columns_by_spark
 
         session = open_session(chosen_settings())
-        told = {question: columns_by_spark(session, question) for question, _ in files.questions}
-        for question, columns in told.items():
+        columns_by_question = {question: columns_by_spark(session, question) for question, _ in files.questions}
+        for question, columns in columns_by_question.items():
             if not isinstance(columns, Problem):
                 answers.keep(question, columns)
-        if any(isinstance(columns, Problem) for columns in told.values()):
+        if any(isinstance(columns, Problem) for columns in columns_by_question.values()):
             break
         files = usable(sources_of(folder), of_python, answers=answers)
     return files

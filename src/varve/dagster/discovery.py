@@ -131,7 +131,7 @@ def graph_of_sql(files: SqlFiles, broken: Iterable[BrokenDataset]) -> Graph:
             datasets[rejected.name], reads[rejected.name] = rejected, (Reads(sql_asset.dataset),)
             versions[rejected.name], sources[rejected.name] = versions[name], sources[name]
     expectations = {
-        name: {one.name: one.condition for one in sql_asset.dataset.expectations}
+        name: {expectation.name: expectation.condition for expectation in sql_asset.dataset.expectations}
         | dict(sql_asset.compiled.expectations)
         for name, sql_asset in files.items()
     }

@@ -278,10 +278,10 @@ def _probe(remote: str) -> None:
 
 def _problem_of(error: BaseException) -> str:
     """What is wrong with a connection, in the words of gRPC, which PySpark has as the cause of its own error."""
-    told: BaseException | None = error
-    while told is not None:
-        if callable(details := getattr(told, "details", None)) and details():
+    cause: BaseException | None = error
+    while cause is not None:
+        if callable(details := getattr(cause, "details", None)) and details():
             late = details() == "Deadline Exceeded"
             return f"it did not answer within {_ANSWER_SECONDS} s" if late else str(details())
-        told = told.__cause__ or told.__context__
+        cause = cause.__cause__ or cause.__context__
     return str(error)

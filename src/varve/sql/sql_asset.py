@@ -57,7 +57,7 @@ class CompiledDataset:
         reads: the names of the datasets that it reads, in the order in which it names them.
         outputs: the columns of its query; empty where it is no SELECT.
         scans: for each of its queries, the scans of datasets.
-        ways: by upstream dataset, the rules that approximate the exact dependency for Dagster.
+        dimension_mappings: by upstream dataset, the rules that approximate the exact dependency for Dagster.
         waits: by upstream dataset, for how many of its partitions a partition waits.
         columns: by upstream dataset, the data columns that it may need; None: all of them, because it is not certain.
         expectations: the names and the conditions of EXPECT.
@@ -71,7 +71,7 @@ class CompiledDataset:
     code_version: str
     outputs: tuple[Output, ...]
     scans: tuple[tuple[CompiledScan, ...], ...]
-    ways: Mapping[str, tuple[DimensionMapping, ...]]
+    dimension_mappings: Mapping[str, tuple[DimensionMapping, ...]]
     waits: Mapping[str, Wait]
     columns: Mapping[str, tuple[str, ...] | None]
     tags: tuple[tuple[str, str], ...]
@@ -149,7 +149,7 @@ class SqlAsset:
         upstream = self.upstreams[name]
         return PlannedDependency(
             self.dataset.partitioning, upstream.partitioning,
-            plan=self.plan, name=upstream.name, known_ways=self.compiled.ways.get(name, ()),
+            plan=self.plan, name=upstream.name, known_mappings=self.compiled.dimension_mappings.get(name, ()),
         )  # fmt: skip
 
 
@@ -160,35 +160,35 @@ def compile_dataset(  # noqa: PLR0917
     queries: Inference,
     dependencies: tuple[Dependencies, ...],
     upstreams: Mapping[str, Dataset],
-    known_ways: dict[str, tuple[DimensionMapping, ...]],
+    known_mappings: dict[str, tuple[DimensionMapping, ...]],
     answers: Mapping[TypedCall, Answer],
     *,
     asks: bool,
 ) -> CompiledDataset:
     """Return the compiled form of a file that has no problems.
 
-    `answers` is what Spark said of calls in its conditions; `asks`: see CompiledDataset. `known_ways` has the rules for
-    Dagster of the files before, by what they follow from: many datasets of a project read in the same way.
+    `answers` is what Spark said of calls in its conditions; `asks`: see CompiledDataset. `known_mappings` has the rules
+    for Dagster of the files before, by what they follow from: many datasets of a project read in the same way.
     """
     plan = QueryPlan(upstreams, lambda: (scopes, dependencies), stored_values(answers))
     scans = tuple(tuple(map(_compiled_scan, query_scans.scans)) for query_scans in dependencies)
     places = {name: place for place, name in enumerate(upstreams)}
     what_is_read = [(upstream.partitioning, upstream.partition_columns) for upstream in upstreams.values()]
     how = [[(places[scan.dataset], scan.columns, scan.conditions) for scan in of_query] for of_query in scans]
-    ways = {}
+    dimension_mappings = {}
     for name, upstream in upstreams.items():
         meaning = repr((places[name], dataset.partitioning, scopes.meaning, what_is_read, how, sorted(answers)))
-        if meaning not in known_ways:
+        if meaning not in known_mappings:
             dependency = PlannedDependency(dataset.partitioning, upstream.partitioning, plan=plan, name=name)
-            known_ways[meaning] = dependency.dimension_mappings
-        ways[name] = known_ways[meaning]
+            known_mappings[meaning] = dependency.dimension_mappings
+        dimension_mappings[name] = known_mappings[meaning]
     return CompiledDataset(
         dataset,
         reads_of(sql.queries),
         code_version(sql),
         queries.queries[0].outputs if sql.query is not None else (),
         scans,
-        ways,
+        dimension_mappings,
         {name: _wait(sql, name) for name in upstreams},
         {name: _columns_needed(sql, queries, upstream) for name, upstream in upstreams.items()},
         sql.tags,

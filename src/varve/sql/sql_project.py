@@ -22,11 +22,11 @@ from varve.sql.checks.sets import set_problems
 from varve.sql.code.functions import declared_functions
 from varve.sql.declaration import dataset_of
 from varve.sql.files.drafts import in_order, name_problems, parsed_files, python_datasets_read
+from varve.sql.files.sql_files import SqlFiles, broken_datasets, rejected_in
 from varve.sql.partitions.comprehension import scopes_of
 from varve.sql.partitions.dependencies import inference
 from varve.sql.partitions.value_questions import ValueQuestion, calls_of, dependencies_asked, may_ask
 from varve.sql.sql_asset import CompiledDataset, SqlAsset, compile_dataset
-from varve.sql.files.sql_files import SqlFiles, broken_datasets, rejected_in
 from varve.sql.syntax.errors import SourceFile, SqlErrors, source_of
 from varve.sql.values import ValueAnswers
 
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from varve.model.dataset import Dataset
     from varve.planning.mapping.dimension_mapping import DimensionMapping
     from varve.sql.answers import Question
-    from varve.sql.files.drafts import Draft
     from varve.sql.evaluate.asked import TypedCall
+    from varve.sql.files.drafts import Draft
     from varve.sql.partitions.dependencies import Inference
     from varve.sql.pushdown.scans import Dependencies
     from varve.sql.syntax.errors import Problem
@@ -120,7 +120,7 @@ def usable(
     stored_values = value_answers or ValueAnswers()
     value_questions: dict[str, ValueQuestion] = {}
     questions: list[tuple[Question, Problem]] = []
-    known_ways: dict[str, tuple[DimensionMapping, ...]] = {}
+    known_mappings: dict[str, tuple[DimensionMapping, ...]] = {}
     problems: list[Problem] = []
     drafts, unread = parsed_files(sources, used_cache, problems)
     used_cache.keep_only(draft.source.path for draft in drafts.values())
@@ -148,7 +148,7 @@ def usable(
         else:
             used_cache.misses += 1
             spark = _Spark(stored_answers, stored_values, questions, value_questions)
-            compiled_dataset = _compile(draft, datasets, upstreams, problems, spark, known_ways)
+            compiled_dataset = _compile(draft, datasets, upstreams, problems, spark, known_mappings)
         if compiled_dataset is not None and compiled_dataset.asks:
             value_questions[name] = ValueQuestion(partial(_parsed_of, draft), upstreams)
         if compiled_dataset is None:
@@ -185,7 +185,7 @@ def _compile(  # noqa: PLR0917
     upstreams: Mapping[str, Dataset],
     problems: list[Problem],
     spark: _Spark,
-    known_ways: dict[str, tuple[DimensionMapping, ...]],
+    known_mappings: dict[str, tuple[DimensionMapping, ...]],
 ) -> CompiledDataset | None:
     """Compile a file; return None, and add to `problems`, where something is wrong with it.
 
@@ -243,7 +243,7 @@ def _compile(  # noqa: PLR0917
     if queries is None or len(problems) > before:
         return None
     return compile_dataset(
-        sql, scopes, dataset, queries, dependencies, upstreams, known_ways, answered, asks=bool(calls)
+        sql, scopes, dataset, queries, dependencies, upstreams, known_mappings, answered, asks=bool(calls)
     )
 
 

@@ -127,8 +127,8 @@ def _stored(key: str, answer: Answer) -> dict[str, Any]:
         [_plain(kind, value) for kind, value in zip(kinds, (*row, given), strict=True)]
         for row, given in answer.values.items()
     ]
-    said = {"gives": answer.gives, "values": values} if answer.gives else {"why": answer.why}
-    return {"call": answer.call, "key": key, "spark": answer.spark, "types": [*answer.types], **said}
+    outcome = {"gives": answer.gives, "values": values} if answer.gives else {"why": answer.why}
+    return {"call": answer.call, "key": key, "spark": answer.spark, "types": [*answer.types], **outcome}
 
 
 def _restored(stored: dict[str, Any]) -> Answer:

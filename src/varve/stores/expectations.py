@@ -75,8 +75,8 @@ def counts_of_broken(build: Build, frame: DataFrame) -> dict[str, int]:
     if not expected:
         return {}
     _refuse_misspelt(build, frame, expected)
-    row = frame.agg(*[_broken(one) for one in expected]).collect()[0]
-    return {one.name: int(row[one.name]) for one in expected}
+    row = frame.agg(*[_broken(expectation) for expectation in expected]).collect()[0]
+    return {expectation.name: int(row[expectation.name]) for expectation in expected}
 
 
 def broken_rows(

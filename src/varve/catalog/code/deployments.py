@@ -190,16 +190,16 @@ class Deployments:
         for name, version in graph.code_versions.items():
             dataset, deployment = graph.datasets[name], current.get(name)
             if name in of_others:
-                in_force = "" if deployment is None else deployment.code_version
-                states[name] = CodeState(version, in_force, owner=of_others[name])
+                deployed_version = "" if deployment is None else deployment.code_version
+                states[name] = CodeState(version, deployed_version, owner=of_others[name])
                 continue
             if not version:
                 continue
             is_deployed = deployment is not None and deployment.code_version == version
             if name in evolving:
-                in_force = "" if deployment is None else deployment.code_version
+                deployed_version = "" if deployment is None else deployment.code_version
                 of_project = graph.datasets[evolving[name]].of_project
-                states[name] = CodeState(version, in_force, evolving=evolving[name], of_project=of_project)
+                states[name] = CodeState(version, deployed_version, evolving=evolving[name], of_project=of_project)
                 continue
             if not is_deployed and self._decided_by_itself(dataset, version, deployment, by_run=False):
                 if deploy:

@@ -189,7 +189,7 @@ def sweep_leftovers(
         horizon = min(horizon, oldest_run)
     deletable: list[Leftover] = []
     strays: list[str] = []
-    for leftover in _told(report, store, dataset, horizon):
+    for leftover in _reported_leftovers(report, store, dataset, horizon):
         if not leftover.dataset:
             strays.append(leftover.location)
         elif leftover.changed_at is None:
@@ -211,7 +211,7 @@ def sweep_leftovers(
                 report.orphans.setdefault(name, Amount()).add(leftover.size)
 
 
-def _told(report: Report, store: Store, dataset: str | None, horizon: dt.datetime) -> Iterable[Leftover]:
+def _reported_leftovers(report: Report, store: Store, dataset: str | None, horizon: dt.datetime) -> Iterable[Leftover]:
     """Yield the leftovers of which the report tells. Those that every publish leaves are deleted without a word."""
     superseded: dict[str, list[str]] = {}
     for leftover in store.leftovers():

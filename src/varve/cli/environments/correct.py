@@ -226,8 +226,8 @@ def _counts(done: EnvironmentWork) -> tuple[dict[str, int], dict[str, int]]:
 
 
 def _with_next_steps(error: str, environment: str) -> str:
-    again = f"varve env run {environment} and varve promote {environment}"
+    commands = f"varve env run {environment} and varve promote {environment}"
     return (
         f"{error.rstrip('.')}. Readers have seen nothing of the correction. What was computed stays in environment "
-        f"{environment}: to go on, {again}; to forget it, varve env drop {environment}"
+        f"{environment}: to go on, {commands}; to forget it, varve env drop {environment}"
     )

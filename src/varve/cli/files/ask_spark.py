@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from varve.sql.cache import Cache
+    from varve.sql.files.sql_files import SqlFiles
     from varve.sql.partitions.value_questions import ValueQuestion
     from varve.sql.sql_asset import SqlAsset
-    from varve.sql.files.sql_files import SqlFiles
     from varve.sql.values import Answer
 
 
@@ -119,7 +119,7 @@ def _tell(console: Console | None, name: str, answer: Answer) -> None:
         return
     written = answer.call.format(*["..."] * len(answer.types))
     if answer.gives:
-        told = f"Spark was asked for {written} of {len(answer.values):,} values, for {name}; kept in {FILE}."
+        message = f"Spark was asked for {written} of {len(answer.values):,} values, for {name}; kept in {FILE}."
     else:
-        told = f"{written} restricts nothing that {name} reads: {answer.why}."
-    console.print(told, highlight=False, markup=False, soft_wrap=True)
+        message = f"{written} restricts nothing that {name} reads: {answer.why}."
+    console.print(message, highlight=False, markup=False, soft_wrap=True)

@@ -59,9 +59,9 @@ def as_text(comparison: Comparison) -> Iterator[str]:
         for column in change.columns if change.kind is ChangeKind.CHANGED else ():
             yield f"  {column.message(change.dataset)}"
         for dataset, columns, through, reader_owners in _readers(change):
-            way = f" through {', '.join(through)}" if through else ""
+            path = f" through {', '.join(through)}" if through else ""
             what = f" uses {some(columns)}" if columns else " reads it"
-            yield f"  {dataset}{what}{way}{_owned(reader_owners)}"
+            yield f"  {dataset}{what}{path}{_owned(reader_owners)}"
     for use in comparison.broken_uses:
         owners = _owned(use.owners)
         yield f"{'breaks' if use.certain else 'look at'} {use.dataset}{owners}"

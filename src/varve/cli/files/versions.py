@@ -102,8 +102,8 @@ def _git(folder: Path, revision: str, *words: str, **variables: str) -> str:
         env={**os.environ, **variables}, capture_output=True, text=True, check=False,
     )  # fmt: skip
     if done.returncode:
-        told: Sequence[str] = done.stderr.strip().splitlines() or [f"there is no revision {revision!r}"]
-        raise VarveError(f"--against {revision} is neither a folder nor a git revision of {folder}: {told[0]}.")
+        error_lines: Sequence[str] = done.stderr.strip().splitlines() or [f"there is no revision {revision!r}"]
+        raise VarveError(f"--against {revision} is neither a folder nor a git revision of {folder}: {error_lines[0]}.")
     return done.stdout
 
 
@@ -117,10 +117,10 @@ def _read(folder: Path, root: Path, here: Path, against: str) -> Version:
             capture_output=True, text=True, check=False,
         )  # fmt: skip
         if done.returncode or not file.is_file():
-            told = done.stderr.strip().splitlines() or [f"it ended with {done.returncode}"]
+            error_lines = done.stderr.strip().splitlines() or [f"it ended with {done.returncode}"]
             raise VarveError(
-                f"--against {against}: its datasets cannot be read: {told[-1]} Nothing was compared. Name a version "
-                "whose Python files can be imported here."
+                f"--against {against}: its datasets cannot be read: {error_lines[-1]} Nothing was compared. Name a "
+                "version whose Python files can be imported here."
             )
         values = json.loads(file.read_text(encoding="utf-8"))
     return Version(from_values(values["datasets"]), tuple(values["broken"]))

@@ -76,10 +76,10 @@ def _refuse_in_data(dimension: DynamicDimension, texts: Sequence[str]) -> None:
     with connect(chosen_settings(), application="varve keys") as connection:
         Catalog(connection).ensure_schema()
         in_data = set(SetKeys(connection, dimension.set_name, dimension.source).current().keys)
-    if again := [text for text in texts if text in in_data]:
+    if texts_in_data := [text for text in texts if text in in_data]:
         raise VarveError(
-            f"the set {dimension.set_name} is filled by {dimension.source}, which has {', '.join(again)}: the next "
-            "tick would add them again. Nothing was removed. Correct the data, or leave them out by a WHERE."
+            f"the set {dimension.set_name} is filled by {dimension.source}, which has {', '.join(texts_in_data)}: the "
+            "next tick would add them again. Nothing was removed. Correct the data, or leave them out by a WHERE."
         )
 
 

@@ -162,10 +162,10 @@ def show(console: Console, found: Diff) -> None:
 
 
 def _show_rows(console: Console, found: Diff, rows: Differences) -> None:
-    told = [f"{counted(rows.counts[word], 'row')} {word}" for word in (ADDED, REMOVED, CHANGED, SAME)]
+    counts = [f"{counted(rows.counts[word], 'row')} {word}" for word in (ADDED, REMOVED, CHANGED, SAME)]
     how = f"by {', '.join(rows.key)}" if rows.key else "as they are, without a key"
-    told = [each for each in told if rows.key or not each.endswith(CHANGED)]
-    console.print(f"Compared {how}: {', '.join(told)}.", highlight=False)
+    counts = [count for count in counts if rows.key or not count.endswith(CHANGED)]
+    console.print(f"Compared {how}: {', '.join(counts)}.", highlight=False)
     if rows.columns:
         console.print(_columns_table(rows))
     names = [column.name for column in found.after.dataset.read_columns()]

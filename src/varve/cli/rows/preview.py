@@ -68,12 +68,12 @@ def show(console: Console, computed: Preview, seconds: float) -> None:
         f"{counted(computed.row_count, 'row')}{shown}; {seconds:.1f} s. Nothing was written.", highlight=False
     )
     for kept in computed.expectations:
-        told = (
+        outcome = (
             f"[red]broken[/] by {counted(kept.broken, 'row')}: a run would publish nothing"
             if kept.broken
             else "[green]kept[/]"
         )
-        console.print(f"EXPECT {kept.name} {told}   [dim]({' '.join(kept.condition.split())})[/]", highlight=False)
+        console.print(f"EXPECT {kept.name} {outcome}   [dim]({' '.join(kept.condition.split())})[/]", highlight=False)
     batches: dict[tuple[str, str], list[str]] = {}
     for read in computed.inputs:
         batches.setdefault((read.source, read.version), []).append(read.partition)
@@ -81,8 +81,8 @@ def show(console: Console, computed: Preview, seconds: float) -> None:
         listing = f"reads {dataset} batch {batch}: {some(partitions, limit=8)}"
         console.print(listing, markup=False, highlight=False, soft_wrap=True)
     if computed.missing:
-        told = f"goes without {some(computed.missing, limit=8)}, for which a run would not wait"
-        console.print(told, markup=False, highlight=False, soft_wrap=True)
+        missing = f"goes without {some(computed.missing, limit=8)}, for which a run would not wait"
+        console.print(missing, markup=False, highlight=False, soft_wrap=True)
     if computed.plan:
         console.print(computed.plan, markup=False, highlight=False, soft_wrap=True)
 

@@ -106,8 +106,8 @@ def _tell_none(console: Console, project: Project, *, as_json: bool, is_choice: 
     elif is_choice:
         console.print("No test is chosen.")
     else:
-        told = f"There is no test: no file of {project.assets} is called NAME{SUFFIX}. `varve test new` writes one."
-        console.print(told, highlight=False, soft_wrap=True)
+        message = f"There is no test: no file of {project.assets} is called NAME{SUFFIX}. `varve test new` writes one."
+        console.print(message, highlight=False, soft_wrap=True)
 
 
 def _progress(console: Console, count: int, *, quiet: bool) -> Progress:

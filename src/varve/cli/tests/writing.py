@@ -40,6 +40,6 @@ def new(
     )
     taken = ", ".join(f"{counted(count, 'row')} of {read}" for read, count in written.taken.items()) or "no inputs"
     expected = counted(written.made, "row")
-    told = f"{written.path} has the test {written.name!r}: {taken}; it expects {expected}."
-    console.print(told, markup=False, highlight=False, soft_wrap=True)
+    message = f"{written.path} has the test {written.name!r}: {taken}; it expects {expected}."
+    console.print(message, markup=False, highlight=False, soft_wrap=True)
     console.print(f"Look at what it expects, and run it: varve test {dataset}", highlight=False, soft_wrap=True)

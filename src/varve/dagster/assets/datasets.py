@@ -223,7 +223,8 @@ def graph_of(declared: Iterable[DatasetAsset | BrokenDataset]) -> Graph:
         {declared_asset.dataset.name: declared_asset.source for declared_asset in listed},
         {item.dataset.name: item.lineage for item in listed if item.lineage},
         {
-            item.dataset.name: {one.name: one.condition for one in item.dataset.expectations} | dict(item.checks)
+            item.dataset.name: {expectation.name: expectation.condition for expectation in item.dataset.expectations}
+            | dict(item.checks)
             for item in listed
             if item.dataset.expectations or item.checks
         },

@@ -229,8 +229,8 @@ class _OfBuild:
                 datasetVersion=versions[0].version, producer=PRODUCER
             )
         partitions = [
-            base_subset_dataset.Partition(dimensions=dict(parse_path(one.partition)), identifier=one.version)
-            for one in versions
+            base_subset_dataset.Partition(dimensions=dict(parse_path(version.partition)), identifier=version.version)
+            for version in versions
         ]
         subset = base_subset_dataset.InputSubsetInputDatasetFacet(
             inputCondition=base_subset_dataset.PartitionSubsetCondition(partitions=partitions),
@@ -266,15 +266,19 @@ class _OfBuild:
             output_facets["outputStatistics"] = output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(
                 rowCount=batch.rows, size=batch.size, fileCount=files, producer=PRODUCER
             )
-        known = [one for one in self._expectations(state) if one[2] is not None] if state is not RunState.START else []
-        if known:
+        judged = (
+            [expectation for expectation in self._expectations(state) if expectation[2] is not None]
+            if state is not RunState.START
+            else []
+        )
+        if judged:
             facets["dataQualityAssertions"] = data_quality_assertions_dataset.DataQualityAssertionsDatasetFacet(
                 assertions=[
                     data_quality_assertions_dataset.Assertion(
                         assertion="expectation", success=bool(held), name=name, severity="error", content=text,
                         contentType="expression", actual=self.broken.get(name),
                     )
-                    for name, text, held in known
+                    for name, text, held in judged
                 ],
                 producer=PRODUCER,
             )  # fmt: skip

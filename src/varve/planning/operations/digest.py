@@ -35,8 +35,8 @@ class AlertMessage:
     def __str__(self) -> str:
         where = " ".join(part for part in (self.identity.dataset, self.identity.subject) if part)
         moment = pendulum.from_timestamp(self.at).format("YYYY-MM-DD HH:mm [UTC]")
-        told = f": {self.text}" if self.event == OPENED else ""
-        return f"{self.event} {moment}: {self.identity.kind}{f' {where}' if where else ''}{told}"
+        details = f": {self.text}" if self.event == OPENED else ""
+        return f"{self.event} {moment}: {self.identity.kind}{f' {where}' if where else ''}{details}"
 
 
 class Digest(NamedTuple):

@@ -161,10 +161,10 @@ def _call_problems(sql: SqlDataset, query: exp.Query) -> Iterator[Problem]:
             )
 
 
-def declared_problems(sql: SqlDataset, told: Collection[Span] = ()) -> Iterator[Problem]:
+def declared_problems(sql: SqlDataset, reported: Collection[Span] = ()) -> Iterator[Problem]:
     """Yield a problem for each declared column that the query does not have, and the other way round.
 
-    Nothing of a column that is misspelt in the query: `told` is where a problem was found already.
+    Nothing of a column that is misspelt in the query: `reported` is where a problem was found already.
     """
     if sql.query is None or not sql.columns:
         return
@@ -178,7 +178,7 @@ def declared_problems(sql: SqlDataset, told: Collection[Span] = ()) -> Iterator[
     misspelt = {
         name
         for name, projection in projections.items()
-        if isinstance(projection, exp.Column) and sql.span_at(projection) in told
+        if isinstance(projection, exp.Column) and sql.span_at(projection) in reported
     }
     missing = declared.keys() - projections.keys()
     meant = {match for name in misspelt for match in get_close_matches(name, missing, n=1)}

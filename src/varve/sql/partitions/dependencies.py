@@ -162,7 +162,7 @@ class PlannedDependency(Dependency):
     plan: QueryPlan = field(kw_only=True)
     name: str = field(kw_only=True)
     # The rules that an earlier load derived, where nothing has changed since.
-    known_ways: tuple[DimensionMapping, ...] = field(default=(), kw_only=True)
+    known_mappings: tuple[DimensionMapping, ...] = field(default=(), kw_only=True)
 
     @property
     def partitionings(self) -> tuple[Partitioning, ...]:
@@ -236,8 +236,8 @@ class PlannedDependency(Dependency):
     @cached_property
     def dimension_mappings(self) -> tuple[DimensionMapping, ...]:
         """Rules that cover what a sample of partitions reads, the narrowest there are; for Dagster and for people."""
-        if self.known_ways:
-            return self.known_ways
+        if self.known_mappings:
+            return self.known_mappings
         samples = [(key, boxes) for key, boxes in self._sampled() if boxes]
         return tuple(self._covering(place, samples) for place in range(len(self.upstream.dimensions)))
 

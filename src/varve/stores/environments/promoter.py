@@ -170,10 +170,10 @@ class Promoter:
         deployed = Deployments(connection).current()
         codes = {}
         for dataset, version in versions.items():
-            in_force = deployed[dataset].code_version if dataset in deployed else ""
-            if version in {in_force, code[dataset].base} and in_force:
+            deployed_version = deployed[dataset].code_version if dataset in deployed else ""
+            if version in {deployed_version, code[dataset].base} and deployed_version:
                 continue
-            if in_force != code[dataset].base:
+            if deployed_version != code[dataset].base:
                 raise VarveError(
                     f"{dataset}: environment {name} has changed its code, and so has "
                     f"{deployed[dataset].deployed_by} in production on {deployed[dataset].deployed_at:%Y-%m-%d %H:%M} "

@@ -135,7 +135,7 @@ class ViewStore(BasicStore):
             reader = self.spark().read.schema(spark_schema(wanted)).option("basePath", str(bases.pop()))
             return reader.parquet(*files).select(*names)
         frames = [self._partition(dataset, batch, pinned[batch.partition], names) for batch in with_files]
-        return reduce(lambda one, other: one.unionByName(other), frames)
+        return reduce(lambda frame, other: frame.unionByName(other), frames)
 
     def follow(self, dataset: Dataset) -> int:
         """See `Store.follow`: a view in the metastore over the table, or over the folder, as it is now."""

@@ -113,7 +113,7 @@ def same_value(expected: Any, made: Any, kind: ColumnType, tolerance: float) -> 
     if kind.kind is Kind.ARRAY:
         ((_, element),) = kind.parts
         return len(expected) == len(made) and all(
-            same_value(one, other, element, tolerance) for one, other in zip(expected, made, strict=True)
+            same_value(left, right, element, tolerance) for left, right in zip(expected, made, strict=True)
         )
     if kind.kind is Kind.STRUCT:
         return all(same_value(expected[name], made[name], field, tolerance) for name, field in kind.parts)

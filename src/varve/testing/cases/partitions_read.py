@@ -58,12 +58,12 @@ class PartitionsRead:
         candidates = [key for key in self.read if all(key[name] == value for name, value in given.items())]
         if len(candidates) == 1:
             return candidates[0]
-        one = len(self.keys) == 1
+        is_single = len(self.keys) == 1
         if not candidates:
             where = ", ".join(f"{name}={text_of(value)}" for name, value in given.items())
-            not_read = "which this partition does not read" if one else "which these partitions do not read"
+            not_read = "which this partition does not read" if is_single else "which these partitions do not read"
             raise NoPartition(f"lies in {where or 'a partition'}, {not_read}; it reads {_listed(self.read)}")
-        reader = "this partition reads" if one else "these partitions read"
+        reader = "this partition reads" if is_single else "these partitions read"
         missing = [name for name in dataset.partitioning.names if name not in given]
         raise NoPartition(
             f"has no {' and no '.join(missing)}, and {reader} {len(candidates)} partitions that it may lie in: "

@@ -80,14 +80,14 @@ def composed(text: str, path: str, problems: list[Problem], first_line: int = 1)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = first_line + (mark.line if mark is not None else 0)
-        told = ", ".join(part for part in (error.context, error.problem) if part)
+        reason = ", ".join(part for part in (error.context, error.problem) if part)
         problems.append(
-            Problem(Place(path, line), f"this is no YAML: {told}. Quote texts that have : # {{ or [ in them.")
+            Problem(Place(path, line), f"this is no YAML: {reason}. Quote texts that have : # {{ or [ in them.")
         )
         return None
     except yaml.YAMLError as error:
-        told = " ".join(str(error).split())
-        problems.append(Problem(Place(path, first_line), f"this is no YAML: {told}."))
+        reason = " ".join(str(error).split())
+        problems.append(Problem(Place(path, first_line), f"this is no YAML: {reason}."))
         return None
     return None if document is None else _converted(document, path, first_line, problems)
 

@@ -96,10 +96,10 @@ def _equalities(tree: exp.Expr) -> Iterator[JoinedColumns]:
     for equality in tree.find_all(exp.EQ):
         left, right = equality.this, equality.expression
         if isinstance(left, exp.Column) and isinstance(right, exp.Column):
-            one, other = datasets.get(left.table.lower()), datasets.get(right.table.lower())
-            if one is not None and other is not None and one != other:
-                yield JoinedColumns(one, left.name, other, right.name)
-                yield JoinedColumns(other, right.name, one, left.name)
+            left_dataset, right_dataset = datasets.get(left.table.lower()), datasets.get(right.table.lower())
+            if left_dataset is not None and right_dataset is not None and left_dataset != right_dataset:
+                yield JoinedColumns(left_dataset, left.name, right_dataset, right.name)
+                yield JoinedColumns(right_dataset, right.name, left_dataset, left.name)
 
 
 def _same_names(datasets: list[Dataset]) -> Iterator[JoinedColumns]:

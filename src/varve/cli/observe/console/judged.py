@@ -132,9 +132,9 @@ class JudgedPlan:
             last = self._seen
             if last is not None and time.monotonic() < self._until:
                 return last
-        looking = self.look()
+        judging = self.look()
         try:
-            return looking.result(None if last is None else _PATIENCE)
+            return judging.result(None if last is None else _PATIENCE)
         except NotYet:
             assert last is not None
             return last
@@ -147,7 +147,7 @@ class JudgedPlan:
                 threading.Thread(target=self._look, args=(self._looking,), daemon=True).start()
             return self._looking
 
-    def _look(self, looking: Future[Seen]) -> None:
+    def _look(self, judging: Future[Seen]) -> None:
         try:
             seen = self._judged()
         except BaseException as error:  # noqa: BLE001 - raised in the threads that wait for it
@@ -155,11 +155,11 @@ class JudgedPlan:
             self._planner = None
             with self._lock:
                 self._looking = None
-            looking.set_exception(error)
+            judging.set_exception(error)
             return
         with self._lock:
             self._seen, self._until, self._looking = seen, time.monotonic() + _SECONDS, None
-        looking.set_result(seen)
+        judging.set_result(seen)
         # What pages of datasets are made of, while nobody waits for it.
         for dataset in seen.datasets.values():
             _ = dataset.heat, dataset.pages

@@ -132,7 +132,7 @@ def asset_definitions(loaded: LoadedProject, *, in_process: bool = True) -> dg.D
     names = {*graph.datasets, *(broken.name for broken in graph.broken)}
     return dg.Definitions(
         assets=[
-            *[_linked(each, console) for each in loaded.datasets if isinstance(each, DatasetAsset)],
+            *[_linked(asset, console) for asset in loaded.datasets if isinstance(asset, DatasetAsset)],
             *[broken_spec(broken, names) for broken in graph.broken],
             report_asset(graph, project),
         ],

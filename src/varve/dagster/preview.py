@@ -203,7 +203,10 @@ def preview(
             if text := computation.row_error(build.partitions, error):
                 raise BadInput(f"{dataset} {partition}: {text}") from error
             raise
-    conditions = [*computation.expectations, *((each.name, each.condition) for each in dataset.expectations)]
+    conditions = [
+        *computation.expectations,
+        *((expectation.name, expectation.condition) for expectation in dataset.expectations),
+    ]
     return Preview(
         dataset,
         partition,

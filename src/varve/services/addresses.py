@@ -123,12 +123,12 @@ def _as_one(url: str) -> str:
     match = _SEVERAL.fullmatch(url)
     if match is None:
         return url
-    hosts = [_HOST.fullmatch(each) for each in match["hosts"].split(",")]
-    if not all(each is not None and each["host"] for each in hosts):
+    hosts = [_HOST.fullmatch(host) for host in match["hosts"].split(",")]
+    if not all(host is not None and host["host"] for host in hosts):
         raise ValueError
     after = match["after"] or "/"
-    given = f"host={quote(','.join(each['host'].strip('[]') for each in hosts if each))}"
-    given += f"&port={quote(','.join(each['port'] or '5432' for each in hosts if each))}"
+    given = f"host={quote(','.join(host['host'].strip('[]') for host in hosts if host))}"
+    given += f"&port={quote(','.join(host['port'] or '5432' for host in hosts if host))}"
     if "target_session_attrs=" not in after:
         given += "&target_session_attrs=read-write"
     return f"{match['before']}{after}{'&' if '?' in after else '?'}{given}"

@@ -34,4 +34,4 @@ def disks_of(settings: Settings) -> list[DiskFacts]:
 
 
 def _existing(folder: Path) -> Path | None:
-    return next((each for each in (folder, *folder.parents) if each.is_dir()), None)
+    return next((parent for parent in (folder, *folder.parents) if parent.is_dir()), None)

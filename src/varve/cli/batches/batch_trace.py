@@ -71,10 +71,10 @@ def trace_values(
         of_partition = f" of {paths[0]}" if paths else ""
         raise VarveError(f"{dataset}: no batch {batch}{of_partition}. `varve history {dataset}` lists what there was.")
     inputs = {
-        (each.source, each.partition)
+        (read.source, read.partition)
         for trace in batch_traces
-        for each in trace.inputs
-        if each.source in chosen_graph().datasets
+        for read in trace.inputs
+        if read.source in chosen_graph().datasets
     }
     current_batches = traces.current(inputs)
     values: dict[str, Any] = {"dataset": dataset.name, "batch": batch.millis}

@@ -201,7 +201,9 @@ def doctor(dataset: str | None, *, deep: bool = False) -> Examined:
 def _of_other_projects(history: History, dataset: str | None, of_others: Mapping[str, str]) -> Sequence[Finding]:
     """What is declared here of other projects, and does not fit to what those have or publish."""
     graph, findings = chosen_graph(), []
-    foreign = {name: each for name, each in graph.datasets.items() if each.of_project and dataset in {None, name}}
+    foreign = {
+        name: declared for name, declared in graph.datasets.items() if declared.of_project and dataset in {None, name}
+    }
     unfit = Generations(history.connection).breaking(foreign.values())
     for name, declared in foreign.items():
         owner = of_others.get(name)

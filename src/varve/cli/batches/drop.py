@@ -164,7 +164,9 @@ def readers_of(name: str, graph: Graph) -> list[str]:
         dataset.name for dataset in graph.datasets.values()
         if dataset.external is not None and dataset.external.name == name
     }  # fmt: skip
-    broken = [f"{each.title} ({each.file})" for each in graph.broken if name in (*each.reads, *each.waits_for)]
+    broken = [
+        f"{reader.title} ({reader.file})" for reader in graph.broken if name in (*reader.reads, *reader.waits_for)
+    ]
     # One that is declared over the table of its own name, or reads its own past, is no reader to be changed.
     return sorted((of_graph | by_name) - {name}) + sorted(broken)
 

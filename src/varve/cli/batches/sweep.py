@@ -61,7 +61,9 @@ def sweep(
         if not dry_run:
             report.failed_builds = catalog.fail_dead_batches()
             history.forget_expired()
-            report.expired_environments = [each.name for each in Environments(history.connection).all() if each.expired]
+            report.expired_environments = [
+                environment.name for environment in Environments(history.connection).all() if environment.expired
+            ]
             for expired in report.expired_environments:
                 drop_environment(expired)
             _finish_drops(report, history, stores, dataset)

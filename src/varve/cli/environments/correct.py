@@ -87,7 +87,7 @@ def correct(
             follows = _following(opened, dataset, files)
             _refuse_other_code(opened, follows)
             if dry_run:
-                counts = {each: len(paths) for each, paths in follows.items() if each != dataset.name}
+                counts = {name: len(paths) for name, paths in follows.items() if name != dataset.name}
                 return Corrected(dataset.name, files, follows=counts)
             for path, file in files.items():
                 if console is not None:

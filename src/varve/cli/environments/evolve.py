@@ -96,7 +96,7 @@ def evolve(console: Console | None, dataset: str, *, dry_run: bool, rewrite: boo
                 _build(console, opened, done, dry_run=dry_run, rewrite=rewrite, effects=effects)
                 if not dry_run:
                     promotion = promotions.promote_opened(console, opened, connection, LeftBehind.REFUSE, only=part)
-                    done.partitions = {each: len(batches) for each, batches in promotion.batches.items()}
+                    done.partitions = {name: len(batches) for name, batches in promotion.batches.items()}
                     done.run = promotion.run_id
     # A dry run leaves what was begun; where readers have moved, all of it is theirs.
     if (reasons or is_made) and not (dry_run and is_made):

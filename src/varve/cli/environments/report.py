@@ -36,11 +36,17 @@ def show_list(console: Console, environments: Sequence[Environment]) -> None:
         console.print("There is no environment. varve env create NAME makes one.")
         return
     table = Table("name", "stands on", "of", "last used", "datasets", "partitions", "only here")
-    for each in environments:
-        base = "production (live)" if each.base is None else f"publish {each.base}"
-        used = f"{each.used_at:%Y-%m-%d %H:%M}{' (expired)' if each.expired else ''}"
+    for environment in environments:
+        base = "production (live)" if environment.base is None else f"publish {environment.base}"
+        used = f"{environment.used_at:%Y-%m-%d %H:%M}{' (expired)' if environment.expired else ''}"
         table.add_row(
-            each.name, base, each.created_by, used, f"{each.datasets:,}", f"{each.partitions:,}", size_text(each.size)
+            environment.name,
+            base,
+            environment.created_by,
+            used,
+            f"{environment.datasets:,}",
+            f"{environment.partitions:,}",
+            size_text(environment.size),
         )
     console.print(table)
 

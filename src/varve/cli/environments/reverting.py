@@ -81,12 +81,12 @@ def revert(console: Console | None, name: str) -> Reverted:
         Catalog(connection).ensure_schema()
         plan, before = _before(connection, name)
         earlier = {dataset: deployment for dataset, deployment in before.items() if deployment is not None}
-        here = all(graph.code_versions.get(each) == deployment.code_version for each, deployment in earlier.items())
+        here = all(graph.code_versions.get(name) == deployment.code_version for name, deployment in earlier.items())
         if not here:
             graph = _with_code_before(graph, plan, earlier)
         environment = f"revert_{plan.number}"
         environments = Environments(connection)
-        if environment not in {each.name for each in environments.all()}:
+        if environment not in {other.name for other in environments.all()}:
             environments.create(environment, by=who())
         environments.rebase(environment, code_too=True)
         wanted = Wanted(datasets=_with_readers(graph, set(earlier)))

@@ -154,7 +154,9 @@ def _readers(change: DatasetChange) -> list[tuple[str, list[str], tuple[str, ...
 def _summary(comparison: Comparison) -> str:
     breaks: Sequence[BrokenUse] = comparison.breaks
     evolving = sorted(
-        name for name, listed in comparison.consequences.items() if any(each.new_generation for each in listed)
+        name
+        for name, listed in comparison.consequences.items()
+        if any(consequence.new_generation for consequence in listed)
     )
     runs = f" Once it is deployed: varve evolve {' '.join(evolving)}." if evolving else ""
     if not breaks:

@@ -91,7 +91,7 @@ def take_back(name: str, words: Sequence[str]) -> dict[str, Any]:
 def show(console: Console, values: Mapping[str, Any]) -> None:
     """Print what was accepted, or taken back."""
     for partition in values.get("accepted", ()):
-        changed = some([f"{each['dataset']} {each['partition']}" for each in partition["changed"]], limit=3)
+        changed = some([f"{read['dataset']} {read['partition']}" for read in partition["changed"]], limit=3)
         console.print(f"{partition['partition']}: accepted, although {changed} changed", markup=False, highlight=False)
     for path in values.get("taken_back", ()):
         console.print(f"{path}: stale again where an input has changed", markup=False, highlight=False)
@@ -113,7 +113,9 @@ def _changes(open_plan: OpenPlan, dataset: Dataset, path: str, fact: Fact) -> li
         versions[landing_source(dataset), path] = fact.arrival
     key = dataset.partitioning.from_path(path)
     for edge in chosen_graph().edges[dataset.name]:
-        wanted = [each.path for each in edge.dependency.upstream_of(key, members=open_plan.members).keys]
+        wanted = [
+            upstream_key.path for upstream_key in edge.dependency.upstream_of(key, members=open_plan.members).keys
+        ]
         for upstream_path, upstream_fact in open_plan.facts.of(edge.upstream.name, wanted).items():
             if upstream_fact.batch:
                 versions[edge.upstream.name, upstream_path] = str(upstream_fact.batch)

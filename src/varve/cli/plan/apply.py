@@ -59,14 +59,14 @@ def apply(number: int, only: Sequence[str], decision: Decision | None) -> list[d
 
 def show(console: Console, applied: Sequence[dict[str, Any]]) -> None:
     """Print what was decided, and what happens next."""
-    for each in applied:
-        count = counted(each["partitions"], "partition")
+    for code in applied:
+        count = counted(code["partitions"], "partition")
         what = {
             OnCodeChange.REBUILD: f"{count} to be computed again, by the sensors or a backfill",
             OnCodeChange.HOLD: f"{count} made by other code are on hold; until then nothing of it is computed",
-            OnCodeChange.FORWARD: f"windows from {each['forward_from']} on are computed with it; earlier ones stay",
-        }[OnCodeChange(each["decision"])]
-        console.print(f"{each['dataset']}: deployed {each['version']}; {what}.", highlight=False, soft_wrap=True)
+            OnCodeChange.FORWARD: f"windows from {code['forward_from']} on are computed with it; earlier ones stay",
+        }[OnCodeChange(code["decision"])]
+        console.print(f"{code['dataset']}: deployed {code['version']}; {what}.", highlight=False, soft_wrap=True)
 
 
 def _values(change: CodeChange, decision: Decision) -> dict[str, Any]:

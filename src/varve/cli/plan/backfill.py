@@ -122,9 +122,9 @@ def _accepted(  # noqa: PLR0917
             for key in reached[name] if made else ():
                 wanted = edge.dependency.upstream_of(key, members=open_plan.members, now=now).keys
                 accepted += [
-                    AcceptedInput(name, key.path, source, each.path)
-                    for each in wanted
-                    if each.path in made and key.path in existing
+                    AcceptedInput(name, key.path, source, upstream_key.path)
+                    for upstream_key in wanted
+                    if upstream_key.path in made and key.path in existing
                 ]
     return accepted
 
@@ -179,8 +179,8 @@ def as_values(parts: Sequence[BackfillPart], accepted: Sequence[AcceptedInput], 
 
 def _by_dataset(accepted: Sequence[AcceptedInput]) -> dict[str, set[str]]:
     paths: dict[str, set[str]] = {}
-    for each in accepted:
-        paths.setdefault(each.dataset, set()).add(each.path)
+    for accepted_input in accepted:
+        paths.setdefault(accepted_input.dataset, set()).add(accepted_input.path)
     return paths
 
 

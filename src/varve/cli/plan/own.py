@@ -93,7 +93,7 @@ def show(console: Console, owners: Sequence[dict[str, Any]]) -> None:
 
 def show_changed(console: Console, changed: Sequence[dict[str, Any]]) -> None:
     """Print what belongs to whom now."""
-    for each in changed:
-        now = f"belongs to project {each['project']}" if each["project"] else "belongs to no project"
-        before = f", and belonged to {each['before']}" if each["before"] not in {None, each["project"]} else ""
-        console.print(f"{each['dataset']} {now}{before}.", highlight=False, soft_wrap=True)
+    for dataset in changed:
+        now = f"belongs to project {dataset['project']}" if dataset["project"] else "belongs to no project"
+        before = f", and belonged to {dataset['before']}" if dataset["before"] not in {None, dataset["project"]} else ""
+        console.print(f"{dataset['dataset']} {now}{before}.", highlight=False, soft_wrap=True)

@@ -31,7 +31,7 @@ def declared(name: str, *, computable: bool = False) -> SqlAsset | DatasetAsset:
     from varve.dagster.assets.datasets import DatasetAsset
     from varve.dagster.discovery import load_project
 
-    assets = [each for each in load_project(project).datasets if isinstance(each, DatasetAsset)]
+    assets = [asset for asset in load_project(project).datasets if isinstance(asset, DatasetAsset)]
     by_name = {asset.dataset.name: asset for asset in assets}
     if name not in by_name:
         raise VarveError(f"there is no dataset {name!r}.{nearest(name, by_name)} There are {some(sorted(by_name))}.")

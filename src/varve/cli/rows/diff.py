@@ -53,7 +53,7 @@ class Diff:
     @property
     def equal(self) -> bool:
         """Whether both sides have the same partitions with the same rows."""
-        if any(each.state in {State.ONLY_BEFORE, State.ONLY_AFTER} for each in self.partitions):
+        if any(partition.state in {State.ONLY_BEFORE, State.ONLY_AFTER} for partition in self.partitions):
             return False
         return self.rows is None or not any(self.rows.counts[word] for word in (ADDED, REMOVED, CHANGED))
 
@@ -79,7 +79,7 @@ def diff(
         catalog.ensure_schema()
         before, after = sides_of(history, dataset, words, first, last)
         partitions = partition_differences(before, after)
-        paths = [each.partition for each in partitions if each.state is State.DIFFERS]
+        paths = [partition.partition for partition in partitions if partition.state is State.DIFFERS]
         if not paths:
             return Diff(before, after, tuple(partitions), None)
         for side in (before, after):
@@ -111,12 +111,12 @@ def as_values(found: Diff) -> dict[str, Any]:
         "equal": found.equal,
         "partitions": [
             {
-                "partition": each.partition,
-                "state": each.state,
-                "from": _batch_values(each.before),
-                "to": _batch_values(each.after),
+                "partition": partition.partition,
+                "state": partition.state,
+                "from": _batch_values(partition.before),
+                "to": _batch_values(partition.after),
             }
-            for each in found.partitions
+            for partition in found.partitions
         ],
         "rows": None
         if rows is None
@@ -143,15 +143,17 @@ def as_values(found: Diff) -> dict[str, Any]:
 def show(console: Console, found: Diff) -> None:
     """Print the difference for people."""
     dataset = found.after.dataset
-    states = {state: [each for each in found.partitions if each.state is state] for state in State}
-    counts = ", ".join(f"{len(each):,} {state}" for state, each in states.items() if each)
+    states = {state: [partition for partition in found.partitions if partition.state is state] for state in State}
+    counts = ", ".join(f"{len(partitions):,} {state}" for state, partitions in states.items() if partitions)
     title = f"{dataset}: {found.before.title} -> {found.after.title}"
     console.print(f"[bold]{escaped(title)}[/]   partitions: {counts}", highlight=False)
-    different = [each for each in found.partitions if each.state not in {State.SAME_BATCH, State.SAME_CONTENT}]
+    different = [
+        partition for partition in found.partitions if partition.state not in {State.SAME_BATCH, State.SAME_CONTENT}
+    ]
     if different:
         table = Table("partition", "", "batch before", "rows", "batch after", "rows")
-        for each in different[:_LISTED]:
-            table.add_row(each.partition, each.state, *_cells(each.before), *_cells(each.after))
+        for partition in different[:_LISTED]:
+            table.add_row(partition.partition, partition.state, *_cells(partition.before), *_cells(partition.after))
         console.print(table)
         if (more := len(different) - _LISTED) > 0:
             console.print(f"and {more:,} more partitions; --json lists them all.")

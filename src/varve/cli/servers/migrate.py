@@ -35,7 +35,10 @@ class Migration:
 
     def as_values(self) -> dict[str, Any]:
         """The same as plain values for `--json`."""
-        steps = [{"version": each.version, "oldest_code": each.oldest, "what": each.what} for each in self.upgrades]
+        steps = [
+            {"version": upgrade.version, "oldest_code": upgrade.oldest, "what": upgrade.what}
+            for upgrade in self.upgrades
+        ]
         used = self.before.used if self.before else {}
         return {
             "before": self.before.version if self.before else None, "version": self.version, "dry_run": self.dry_run,

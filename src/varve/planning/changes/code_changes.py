@@ -228,7 +228,7 @@ def code_changes(  # noqa: PLR0917 - what one look at the catalog has found
                 graph.sources.get(dataset.name, ""), owner=of_others.get(dataset.name, ""),
             )
         )  # fmt: skip
-    broken = {name for each in graph.broken for name in (each.name, each.rejected)}
+    broken = {name for dataset in graph.broken for name in (dataset.name, dataset.rejected)}
     unknown = "" in broken
     changes += [
         CodeChange(

@@ -114,7 +114,7 @@ class PostgresTable:
             queries = [query(part) for part in _parts(keys, _TASKS)] if large else [query(keys)]
         with self._explained(dataset):
             source = self.spark(), self._url(dataset), [*map(_wire, wanted)]
-            frame = fetch.lazily(*source, [[each] for each in queries]) if large else fetch.at_once(*source, queries)
+            frame = fetch.lazily(*source, [[query] for query in queries]) if large else fetch.at_once(*source, queries)
             return Rows(types.from_wire(wanted, frame), here=not large)
 
     @property

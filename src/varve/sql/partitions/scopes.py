@@ -110,7 +110,7 @@ class Scopes:
     def meaning(self) -> str:
         """A text that is the same for scopes in which the variables have the same values for the same partitions."""
         named = [*self.dataset.lets, *self.inserts]
-        texts = [len(self.dataset.lets), *((each.name, text_of(each.expression)) for each in named)]
+        texts = [len(self.dataset.lets), *((expression.name, text_of(expression.expression)) for expression in named)]
         generators = [generator_meaning(axis.generator) for axis in self.axes]
         return repr((self.partitioning, self.timezone, generators, texts))
 

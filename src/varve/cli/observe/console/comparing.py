@@ -58,7 +58,7 @@ def _values(batch: PastBatch, trace: Trace) -> list[tuple[str, Any]]:
 
 def _columns(before: PastBatch, after: PastBatch) -> list[dict[str, Any]]:
     """The columns of whose values the catalog keeps bounds, and whose bounds differ."""
-    old, new = ({each.column: [each.low, each.high] for each in batch.bounds} for batch in (before, after))
+    old, new = ({bounds.column: [bounds.low, bounds.high] for bounds in batch.bounds} for batch in (before, after))
     return [
         {"column": column, "before": old.get(column), "after": new.get(column)}
         for column in sorted(old.keys() | new.keys())
@@ -67,7 +67,7 @@ def _columns(before: PastBatch, after: PastBatch) -> list[dict[str, Any]]:
 
 
 def _inputs(before: Trace, after: Trace) -> list[dict[str, Any]]:
-    old, new = ({(each.source, each.partition): each.version for each in trace.inputs} for trace in (before, after))
+    old, new = ({(read.source, read.partition): read.version for read in trace.inputs} for trace in (before, after))
     return [
         {"source": source, "partition": partition, "before": old.get((source, partition)),
          "after": new.get((source, partition))}

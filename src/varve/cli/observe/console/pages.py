@@ -80,7 +80,7 @@ class Pages:
             seen = self.judged.seen()
         judged = seen.datasets[dataset.name]
         judgements, pages = judged.judgements, judged.pages
-        names = sorted(pages, key=lambda each: (each != OTHER, each))
+        names = sorted(pages, key=lambda name: (name != OTHER, name))
         chosen = group if group in pages else next(reversed(names), "")
         paths = pages.get(chosen, [])
         calendar = calendar_values(judged.places, judgements, paths, first_row=row)
@@ -95,8 +95,8 @@ class Pages:
                 name for name, edges in graph.edges.items() if any(edge.upstream.name == dataset.name for edge in edges)
             ),
             "groups": [
-                {"name": each, "partitions": len(pages[each]), "chosen": each == chosen}
-                for each in names[-_GROUPS_SHOWN:]
+                {"name": name, "partitions": len(pages[name]), "chosen": name == chosen}
+                for name in names[-_GROUPS_SHOWN:]
             ],
             "chosen": chosen, "calendar": calendar, "all": len(paths),
             "partitions": [
@@ -104,7 +104,7 @@ class Pages:
                 for path in listed[:_LISTED]
             ],
             "more": max(0, len(listed) - _LISTED), "only_telling": listed is telling,
-            "rejected": [each for each in seen.problems["rejected"] if each["dataset"] == dataset.name][:_LISTED],
+            "rejected": [row for row in seen.problems["rejected"] if row["dataset"] == dataset.name][:_LISTED],
         }  # fmt: skip
 
     def partition(self, name: str, path: str) -> dict[str, Any]:
@@ -125,14 +125,14 @@ class Pages:
                 readers = list(readers_of(seen, dataset.name, key.path))
                 whole = trace_values(connection, dataset, BatchId(reasons["batch"]), [key.path], readers)
                 trace = whole["partitions"][0] | {"read_by": whole["read_by"]}
-        batches = [batch_values(each) for each in past]
+        batches = [batch_values(batch) for batch in past]
 
         def command(*words: str, last: Sequence[str] = ()) -> str:
             return command_of(dataset, key.path, *words, last=last)
 
         # What it was made from says it already, where a run would read the same batches.
         reads = [] if trace is not None and _is_the_same(reasons["reads"], trace["inputs"]) else reasons["reads"]
-        earlier = next((each["batch_id"] for each in batches if each["state"] == "retired"), None)
+        earlier = next((batch["batch_id"] for batch in batches if batch["state"] == "retired"), None)
         return {
             **reasons, "at": seen.at, "state": str(reasons["state"]), "batches": batches, "trace": trace,
             "reads": reads[:_LISTED], "more_reads": max(0, len(reads) - _LISTED),
@@ -148,10 +148,10 @@ class Pages:
         dataset, key = named(name, path)
         with _opened() as connection:
             past = History(connection).batches(dataset.name, [key.path], limit=_LISTED)
-            numbers = [each.batch_id.millis for each in past]
+            numbers = [batch.batch_id.millis for batch in past]
             if len(numbers) < 2 and not (first and last):
                 raise VarveError(f"{dataset} {key.path} has {len(numbers)} batches: there are no two to compare.")
-            current = next((each.batch_id.millis for each in past if each.is_current), numbers[0] if numbers else 0)
+            current = next((batch.batch_id.millis for batch in past if batch.is_current), numbers[0] if numbers else 0)
             after = _number_of(last, "a batch") if last else current
             earlier = next((number for number in numbers if number < after), numbers[-1] if numbers else 0)
             before = _number_of(first, "a batch") if first else earlier
@@ -185,7 +185,7 @@ class Pages:
         back = ["varve", "revert", str(promotion.number)] if promotion else ["varve", "rollback", "--run", run_id]
         return {
             "run": run_id, "run_url": chosen_settings().run_url(run_id), "datasets": datasets,
-            "count": sum(each["partitions"] for each in datasets), "changes": rows,
+            "count": sum(row["partitions"] for row in datasets), "changes": rows,
             "promotion": None if promotion is None else {
                 "number": promotion.number, "environment": promotion.environment, "by": promotion.applied_by,
                 "at": f"{promotion.applied_at:%Y-%m-%d %H:%M:%S} UTC", "codes": dict(promotion.codes),
@@ -196,7 +196,7 @@ class Pages:
     def environments(self) -> dict[str, Any]:
         """The environments, with what each has of its own."""
         with _opened() as connection:
-            return {"environments": [values_of(each) for each in Environments(connection).all()]}
+            return {"environments": [values_of(environment) for environment in Environments(connection).all()]}
 
     def search(self, text: str) -> dict[str, Any]:
         """Datasets, partitions, batches and runs in which all words of a text are found."""
@@ -221,8 +221,8 @@ def _opened() -> AbstractContextManager[psycopg.Connection]:
 
 def _is_the_same(reads: Sequence[Mapping[str, Any]], inputs: Sequence[Mapping[str, Any]]) -> bool:
     """Whether a run would read the very batches from which the current one was made."""
-    now = {(each["dataset"], each["partition"], str(each["batch"])) for each in reads}
-    return now == {(each["source"], each["partition"], str(each["version"])) for each in inputs}
+    now = {(read["dataset"], read["partition"], str(read["batch"])) for read in reads}
+    return now == {(read["source"], read["partition"], str(read["version"])) for read in inputs}
 
 
 def _number_of(text: str, what: str) -> int:

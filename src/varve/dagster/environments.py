@@ -129,8 +129,8 @@ class OpenEnvironment:
         stuck: dict[str, dict[str, str]] = {}
         for name, judgements in plan.judgements.items():
             paths = chosen.get(name, frozenset())
-            if found := tuple(path for path in sorted(paths) if _is_due(judgements.get(path))):
-                due[name] = found
+            if due_paths := tuple(path for path in sorted(paths) if _is_due(judgements.get(path))):
+                due[name] = due_paths
             for path in sorted(paths):
                 judgement = judgements.get(path)
                 if judgement is not None and judgement.state in {State.FAILED, State.BACKING_OFF, State.WAITING}:

@@ -273,8 +273,8 @@ def open_project(
 
     Raises NoProject where there is none.
     """
-    found = project if isinstance(project, Project) else Project.find(project, deployment=deployment)
-    return OpenProject(found, env or "")
+    opened_project = project if isinstance(project, Project) else Project.find(project, deployment=deployment)
+    return OpenProject(opened_project, env or "")
 
 
 def _matches(dataset: Dataset, path: str, where: Mapping[str, object]) -> bool:

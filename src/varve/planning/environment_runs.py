@@ -114,12 +114,12 @@ def needed(
 
 def _with_something_to_do(graph: Graph, judgements: Mapping[str, Mapping[str, Judgement]]) -> set[str]:
     """The datasets with unsettled partitions, and all that read them."""
-    found = set[str]()
+    names = set[str]()
     for dataset in graph.in_order():
         edges = graph.edges[dataset.name]
-        if judgements.get(dataset.name) or any(edge.upstream.name in found for edge in edges):
-            found.add(dataset.name)
-    return found
+        if judgements.get(dataset.name) or any(edge.upstream.name in names for edge in edges):
+            names.add(dataset.name)
+    return names
 
 
 def _asked_for(

@@ -128,8 +128,8 @@ def by_key(
     columns = [ChangedColumn(name, rows) for name, rows in rows_by_column.items() if rows]
     if distributions:
         declared = {column.name: column for column in others}
-        found = [declared[column.column] for column in columns]
-        sides = _distributions(before, found), _distributions(after, found)
+        declared_columns = [declared[column.column] for column in columns]
+        sides = _distributions(before, declared_columns), _distributions(after, declared_columns)
         columns = [ChangedColumn(each.column, each.rows, *(side[each.column] for side in sides)) for each in columns]
     in_order = [F.coalesce(F.col(f"a{places[name]}"), F.col(f"b{places[name]}")) for name in _sortable(dataset, keys)]
     rows = joined.where(F.col("kind") != SAME).orderBy(*in_order).limit(limit) if limit else None
@@ -196,13 +196,13 @@ def _refuse_duplicates(dataset: Dataset, frame: DataFrame, keys: Sequence[str], 
 
     grouped = frame.groupBy(*[F.col(f"`{name}`") for name in keys]).agg(F.count(F.lit(1)).alias("count(*)"))
     # As many as are shown and one more: whether there are others too.
-    found = grouped.where(F.col("count(*)") > 1).limit(_EXAMPLES + 1).toArrow().to_pylist()
-    if found:
+    repeated_keys = grouped.where(F.col("count(*)") > 1).limit(_EXAMPLES + 1).toArrow().to_pylist()
+    if repeated_keys:
         examples = "; ".join(
             f"{', '.join(f'{name}={row[name]}' for name in keys)} is in {row['count(*)']} rows"
-            for row in found[:_EXAMPLES]
+            for row in repeated_keys[:_EXAMPLES]
         )
-        more = "; and there are more" if len(found) > _EXAMPLES else ""
+        more = "; and there are more" if len(repeated_keys) > _EXAMPLES else ""
         raise NotAKey(
             f"{dataset}: {', '.join(keys)} is no key, as on the {side} side {examples}{more}. Name more columns "
             "(--key), or none, to compare the rows as they are."

@@ -93,8 +93,8 @@ def broken_rows(
 
     names = build.dataset.partitioning.names
     breaking = frame.where(~F.expr(f"({condition}\n)"))
-    found = breaking.groupBy(*partition_texts(names)).agg(F.count("*").alias("varve_count")).collect()
-    counts = {tuple(row[name] for name in names): int(row["varve_count"]) for row in found}
+    rows = breaking.groupBy(*partition_texts(names)).agg(F.count("*").alias("varve_count")).collect()
+    counts = {tuple(row[name] for name in names): int(row["varve_count"]) for row in rows}
     by_batch = {batch: count for batch in staged if (count := counts.get(texts_of(batch.partition)))}
     paths = frozenset(batch.partition.path for batch in by_batch)
     return _phrase(breaking, condition, build, by_batch) if by_batch else "", paths

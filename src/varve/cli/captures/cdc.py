@@ -137,11 +137,11 @@ def _print_differences(console: Console, result: Verification, limit: int) -> No
             table.add_column(heading)
         for row in result.rows[:limit]:
             key = ", ".join(f"{column}={_shown(value)}" for column, value in row.key.items())
-            found = where[row.where] + (f", {row.times} times" if row.times > 1 else "")
+            sides = where[row.where] + (f", {row.times} times" if row.times > 1 else "")
             values = row.values if row.where == "both" else {}
             for column, (source, lake) in values.items() or (("", ("", "")),):
-                table.add_row(escape(key), found, column, escape(_shown(source)), escape(_shown(lake)))
-                key, found = "", ""
+                table.add_row(escape(key), sides, column, escape(_shown(source)), escape(_shown(lake)))
+                key, sides = "", ""
         console.print(table)
     if len(result.rows) > limit:
         console.print(f"... and {counted(len(result.rows) - limit, 'row')} more (--rows).", highlight=False)

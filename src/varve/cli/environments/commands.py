@@ -59,11 +59,11 @@ def list_all(*, as_json: Json = False) -> None:
     """List the environments: whose they are, what they stand on, and the data that only they need."""
     from varve.cli.environments import report, work
 
-    found = work.listed()
+    environments = work.listed()
     if as_json:
-        console.print_json(json.dumps([work.values_of(environment) for environment in found]))
+        console.print_json(json.dumps([work.values_of(environment) for environment in environments]))
     else:
-        report.show_list(console, found)
+        report.show_list(console, environments)
 
 
 @app.command()
@@ -71,11 +71,11 @@ def show(name: Name, *, as_json: Json = False) -> None:
     """Show what an environment has instead of production: by dataset, how many partitions differ."""
     from varve.cli.environments import report, work
 
-    found = work.compared(name)
+    comparison = work.compared(name)
     if as_json:
-        console.print_json(json.dumps(found))
+        console.print_json(json.dumps(comparison))
     else:
-        report.show_compared(console, found)
+        report.show_compared(console, comparison)
 
 
 @app.command()

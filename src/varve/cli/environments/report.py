@@ -51,23 +51,24 @@ def show_list(console: Console, environments: Sequence[Environment]) -> None:
     console.print(table)
 
 
-def show_compared(console: Console, found: dict[str, Any]) -> None:
+def show_compared(console: Console, comparison: dict[str, Any]) -> None:
     """Print what an environment has instead of production."""
-    base = "production" if found["base"] is None else f"publish {found['base']} of {found['base_at']}"
+    base = "production" if comparison["base"] is None else f"publish {comparison['base']} of {comparison['base_at']}"
     console.print(
-        f"{found['name']} stands on {base}; {size_text(found['bytes_only_here'])} are only here.", highlight=False
+        f"{comparison['name']} stands on {base}; {size_text(comparison['bytes_only_here'])} are only here.",
+        highlight=False,
     )
-    if not found["overlay"]:
-        console.print(f"It has computed nothing yet: varve env run {found['name']}")
+    if not comparison["overlay"]:
+        console.print(f"It has computed nothing yet: varve env run {comparison['name']}")
         return
     table = Table("dataset", "partitions", "equal", "differ", "new", "rows", "such as")
-    for name, counts in found["overlay"].items():
+    for name, counts in comparison["overlay"].items():
         table.add_row(
             name, f"{counts['partitions']:,}", f"{counts['equal']:,}", f"{counts['differ']:,}", f"{counts['new']:,}",
             f"{counts['rows']:,}", some(counts["differing"], limit=2) if counts["differing"] else "",
         )  # fmt: skip
     console.print(table)
-    console.print(f"Rows: varve diff DATASET --to env:{found['name']}", highlight=False)
+    console.print(f"Rows: varve diff DATASET --to env:{comparison['name']}", highlight=False)
 
 
 def show_run(console: Console, result: dict[str, Any]) -> None:
@@ -118,12 +119,12 @@ def show_promotion(console: Console, promotion: Promotion, *, dry_run: bool) -> 
         console.print(f"{name}: {counted(len(batches), 'partition')} {verb}{code}.", highlight=False)
     for name in sorted(set(promotion.codes) - set(promotion.batches)):
         console.print(f"{name}: its code {'would be' if dry_run else 'is'} deployed.", highlight=False)
-    for title, found in (
+    for title, paths_by_dataset in (
         ("made from inputs that were replaced since", promotion.closure.moved),
         ("left behind with old inputs or old code", promotion.closure.behind),
         ("left out", promotion.left_out),
     ):
-        for name, paths in found.items():
+        for name, paths in paths_by_dataset.items():
             path, reason = next(iter(paths.items()))
             console.print(
                 f"[yellow]{name}: {counted(len(paths), 'partition')} {title}[/], such as {path}: {reason}",

@@ -162,11 +162,11 @@ def _columns(declared: Mapping[str, Any]) -> list[list[Any]]:
 
 def _with_readers(graph: Graph, names: set[str]) -> tuple[str, ...]:
     """These datasets and all that read them, directly or not."""
-    found = set(names)
+    with_readers = set(names)
     for dataset in graph.in_order():
-        if any(edge.upstream.name in found for edge in graph.edges[dataset.name]):
-            found.add(dataset.name)
-    return tuple(sorted(found & graph.datasets.keys()))
+        if any(edge.upstream.name in with_readers for edge in graph.edges[dataset.name]):
+            with_readers.add(dataset.name)
+    return tuple(sorted(with_readers & graph.datasets.keys()))
 
 
 def _to_be_computed(plan: PromotionPlan, left: Mapping[str, tuple[str, ...]]) -> VarveError:

@@ -111,7 +111,7 @@ def compared_with(folder: Path, files: SqlFiles, other: Version, against: str) -
     breaks, columns = compared({name: snapshot.columns for name, snapshot in old.items()}, declared)
     new = {**kept, **{name: _snapshot(name, now, old, parsed, columns) for name in declared if name not in kept}}
     uses = [
-        *(_use_in_query(found, parsed[found.dataset]) for found in breaks),
+        *(_use_in_query(broken, parsed[broken.dataset]) for broken in breaks),
         *_uses_in_python(old, new),
     ]
     return Comparison(
@@ -197,9 +197,17 @@ def _snapshot(
     return DatasetSnapshot(name, columns[name], owners, before.reads if before else {}, None, file)
 
 
-def _use_in_query(found: Break, sql: SqlDataset) -> BrokenUse:
-    problem = sql.problem(sql.span_at(found.node), found.message)
-    return BrokenUse(found.dataset, found.upstream, found.column, found.message, sql.owners, problem.place, problem)
+def _use_in_query(broken: Break, sql: SqlDataset) -> BrokenUse:
+    problem = sql.problem(sql.span_at(broken.node), broken.message)
+    return BrokenUse(
+        broken.dataset,
+        broken.upstream,
+        broken.column,
+        broken.message,
+        sql.owners,
+        problem.place,
+        problem,
+    )
 
 
 def _uses_in_python(old: Mapping[str, DatasetSnapshot], new: Mapping[str, DatasetSnapshot]) -> Iterator[BrokenUse]:

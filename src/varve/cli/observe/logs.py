@@ -81,14 +81,14 @@ def tried_runs(past: History, dataset_name: str, words: Sequence[str], *, run: s
     for batch in sorted(batches, key=lambda batch: batch.batch_id):
         if batch.partition in paths:
             by_run.setdefault(batch.run_id, []).append(batch)
-    found = [TriedRun(run_id, tuple(listed)) for run_id, listed in by_run.items() if run_id.startswith(run or "")]
-    if not found:
+    runs = [TriedRun(run_id, tuple(listed)) for run_id, listed in by_run.items() if run_id.startswith(run or "")]
+    if not runs:
         where = f"{dataset} {' '.join(words)}".strip()
         if run is None:
             raise VarveError(f"no run has built or tried {where} yet. `varve why` says what it waits for.")
         known = ", ".join(run_id[:8] for run_id in by_run) or "none"
         raise VarveError(f"no run of {where} begins with {run!r}; there are {known}.")
-    return found
+    return runs
 
 
 def _print(

@@ -89,12 +89,12 @@ def diff(
     from varve.cli.rows import diff as diff_command
 
     key_columns = [name.strip() for name in key.split(",") if name.strip()]
-    found = diff_command.diff(
+    difference = diff_command.diff(
         dataset, words or [], first=first, last=last, key=key_columns, columns=columns, limit=limit
     )
     if as_json:
-        console.print_json(json.dumps(diff_command.as_values(found)))
+        console.print_json(json.dumps(diff_command.as_values(difference)))
     else:
-        diff_command.show(console, found)
-    if exit_code and not found.equal:
+        diff_command.show(console, difference)
+    if exit_code and not difference.equal:
         raise typer.Exit(1)

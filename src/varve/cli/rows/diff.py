@@ -101,14 +101,14 @@ def diff(
     return Diff(before, after, tuple(partitions), rows)
 
 
-def as_values(found: Diff) -> dict[str, Any]:
+def as_values(difference: Diff) -> dict[str, Any]:
     """The difference as plain values for `--json`."""
-    rows = found.rows
+    rows = difference.rows
     return {
-        "dataset": found.after.dataset.name,
-        "from": found.before.title,
-        "to": found.after.title,
-        "equal": found.equal,
+        "dataset": difference.after.dataset.name,
+        "from": difference.before.title,
+        "to": difference.after.title,
+        "equal": difference.equal,
         "partitions": [
             {
                 "partition": partition.partition,
@@ -116,7 +116,7 @@ def as_values(found: Diff) -> dict[str, Any]:
                 "from": _batch_values(partition.before),
                 "to": _batch_values(partition.after),
             }
-            for partition in found.partitions
+            for partition in difference.partitions
         ],
         "rows": None
         if rows is None
@@ -140,15 +140,17 @@ def as_values(found: Diff) -> dict[str, Any]:
     }
 
 
-def show(console: Console, found: Diff) -> None:
+def show(console: Console, difference: Diff) -> None:
     """Print the difference for people."""
-    dataset = found.after.dataset
-    states = {state: [partition for partition in found.partitions if partition.state is state] for state in State}
+    dataset = difference.after.dataset
+    states = {state: [partition for partition in difference.partitions if partition.state is state] for state in State}
     counts = ", ".join(f"{len(partitions):,} {state}" for state, partitions in states.items() if partitions)
-    title = f"{dataset}: {found.before.title} -> {found.after.title}"
+    title = f"{dataset}: {difference.before.title} -> {difference.after.title}"
     console.print(f"[bold]{escaped(title)}[/]   partitions: {counts}", highlight=False)
     different = [
-        partition for partition in found.partitions if partition.state not in {State.SAME_BATCH, State.SAME_CONTENT}
+        partition
+        for partition in difference.partitions
+        if partition.state not in {State.SAME_BATCH, State.SAME_CONTENT}
     ]
     if different:
         table = Table("partition", "", "batch before", "rows", "batch after", "rows")
@@ -157,20 +159,20 @@ def show(console: Console, found: Diff) -> None:
         console.print(table)
         if (more := len(different) - _LISTED) > 0:
             console.print(f"and {more:,} more partitions; --json lists them all.")
-    if found.rows is not None:
-        _show_rows(console, found, found.rows)
-    if found.equal:
+    if difference.rows is not None:
+        _show_rows(console, difference, difference.rows)
+    if difference.equal:
         console.print("[green]equal[/]: the same rows on both sides.", highlight=False)
 
 
-def _show_rows(console: Console, found: Diff, rows: Differences) -> None:
+def _show_rows(console: Console, difference: Diff, rows: Differences) -> None:
     counts = [f"{counted(rows.counts[word], 'row')} {word}" for word in (ADDED, REMOVED, CHANGED, SAME)]
     how = f"by {', '.join(rows.key)}" if rows.key else "as they are, without a key"
     counts = [count for count in counts if rows.key or not count.endswith(CHANGED)]
     console.print(f"Compared {how}: {', '.join(counts)}.", highlight=False)
     if rows.columns:
         console.print(_columns_table(rows))
-    names = [column.name for column in found.after.dataset.read_columns()]
+    names = [column.name for column in difference.after.dataset.read_columns()]
     changed = {column.column for column in rows.columns}
     shown = [name for name in names if not rows.key or name in rows.key or name in changed or _has_whole_rows(rows)]
     if rows.sample:

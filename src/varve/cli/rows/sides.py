@@ -169,14 +169,14 @@ def _previous(history: History, dataset: Dataset, after: Side) -> Side:
     swept: dict[str, Batch] = {}
     earlier: dict[BatchId, list[str]] = {}
     reached: set[str] = set()
-    found: set[str] = set()
+    paths_before: set[str] = set()
     # The latest change comes first.
     for change in history.changes(dataset.name, list(after.batches)):
         path, is_after = change.partition, change.batch_id == after.batches[change.partition].batch_id
         if is_after:
             reached.add(path)
-        elif path in reached and path not in found:
-            found.add(path)
+        elif path in reached and path not in paths_before:
+            paths_before.add(path)
             if change.batch_id is not None:
                 earlier.setdefault(change.batch_id, []).append(path)
     past = {(batch.partition, batch.batch_id): batch for batch in history.batches(dataset.name, list(after.batches))}

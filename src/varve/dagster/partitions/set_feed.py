@@ -92,8 +92,8 @@ def _read(keys: SetKeys, dimension: DynamicDimension, dataset: Dataset, settings
             # Others were published meanwhile; the next tick reads those.
             return
         Generations(keys.connection).refuse_unreadable(dataset, batches.values())
-        found, refused = _keys_of(keys, dimension, dataset, list(batches.values()), settings, catalog)
-        keys.record({path: unread[path] for path in batches}, found, refused)
+        texts_by_path, refused = _keys_of(keys, dimension, dataset, list(batches.values()), settings, catalog)
+        keys.record({path: unread[path] for path in batches}, texts_by_path, refused)
 
 
 def _keys_of(  # noqa: PLR0917
@@ -120,15 +120,15 @@ def _keys_of(  # noqa: PLR0917
         )
     keys_of_batches = [dataset.partitioning.from_path(batch.partition) for batch in batches]
     path_of = {texts_of(key): key.path for key in keys_of_batches}
-    found: dict[str, list[str]] = defaultdict(list)
+    texts_by_path: dict[str, list[str]] = defaultdict(list)
     refused: dict[str, list[str]] = defaultdict(list)
     for *partition, value in values:
         path = path_of[tuple(partition)]
         try:
-            found[path].append(_key_text(dimension, value))
+            texts_by_path[path].append(_key_text(dimension, value))
         except (UnknownPartition, VarveError) as error:
             refused[path].append(str(error))
-    return found, refused
+    return texts_by_path, refused
 
 
 def _key_text(dimension: DynamicDimension, value: object) -> str:

@@ -170,8 +170,8 @@ def _imported(statement: ast.Import | ast.ImportFrom, file: Path, root: Path) ->
     """The names that an import gives to modules of the project, or to what is in them."""
     if isinstance(statement, ast.Import):
         for alias in statement.names:
-            if (found := module_file(alias.name, root)) is not None:
-                yield alias.asname or alias.name.partition(".")[0], _Import(found)
+            if (path := module_file(alias.name, root)) is not None:
+                yield alias.asname or alias.name.partition(".")[0], _Import(path)
         return
     if statement.level:
         package = file.parent

@@ -98,19 +98,19 @@ def _column(plain: TimeDimension, series: TimeSeries, value: PartitionValue, com
             f"PARTITIONED BY ({name} INT), for example.",
         )
     starts = list(plain.sample())
-    found = computed(value.expression, [(start, plain.calendar.following(start)) for start in starts])
+    values = computed(value.expression, [(start, plain.calendar.following(start)) for start in starts])
     at = pendulum.from_timestamp(starts[0], tz=plain.timezone)
-    if None in found:
+    if None in values:
         raise ColumnError(value.span, f"{name} is NULL at {at}; no partition is named by NULL.")
     kind = ColumnType(declared)
-    kinds = {int: "a whole number", str: "a text", bool: "a boolean"}.get(type(found[0]), type(found[0]).__name__)
+    kinds = {int: "a whole number", str: "a text", bool: "a boolean"}.get(type(values[0]), type(values[0]).__name__)
     for form in dict.fromkeys([*date_formats(value.expression), *_TEXTS]) if kind == "STRING" else _FORMS[kind]:
         column = TimeColumn(name, form, kind)
         dimension = TimeDimension(plain.name, plain.tiling, plain.start, plain.end, columns=(column,))
         try:
             if all(
                 type(own) is type(theirs) and own == theirs
-                for (own,), theirs in zip(map(dimension.column_values_at, starts), found, strict=True)
+                for (own,), theirs in zip(map(dimension.column_values_at, starts), values, strict=True)
             ):
                 return column
         except VarveError:
@@ -119,7 +119,7 @@ def _column(plain: TimeDimension, series: TimeSeries, value: PartitionValue, com
     example = _EXAMPLES[kind].format(t=series.variable)
     raise ColumnError(
         value.span,
-        f"{name} is declared {declared}, and its expression is {kinds}, {found[0]!r} at {at}: that is no part of the "
+        f"{name} is declared {declared}, and its expression is {kinds}, {values[0]!r} at {at}: that is no part of the "
         f"start of a window which can be read back as {declared}; write {example}.",
     )
 

@@ -45,8 +45,8 @@ def pinned_files(
 def changes(batches: Sequence[Batch], pinned: Mapping[str, Sequence[TakenFile]]) -> dict[str, str]:
     """By partition, what is not as it was when its batch was published, as a phrase; only those that changed."""
     with ThreadPoolExecutor(_THREADS) as pool:
-        found = pool.map(lambda batch: _change(batch, pinned.get(batch.partition, ())), batches)
-        return {batch.partition: change for batch, change in zip(batches, found, strict=True) if change}
+        changes = pool.map(lambda batch: _change(batch, pinned.get(batch.partition, ())), batches)
+        return {batch.partition: change for batch, change in zip(batches, changes, strict=True) if change}
 
 
 def _change(batch: Batch, pinned: Sequence[TakenFile]) -> str:

@@ -51,7 +51,7 @@ def columns_to_mask(target: Target, words: Sequence[str]) -> dict[str, set[str]]
                 f"--mask {word}: {target.dataset} does not read {table}, but {', '.join(chosen)}."
                 f"{nearest(table, chosen)}"
             )
-        found = False
+        is_column = False
         for name, upstream in target.upstreams.items():
             if table and name != table:
                 continue
@@ -59,8 +59,8 @@ def columns_to_mask(target: Target, words: Sequence[str]) -> dict[str, set[str]]
                 raise VarveError(f"--mask {word}: it is a partition column of {name}, which decides where a row lies.")
             if column in upstream.dataset.schema.names:
                 chosen[name].add(column)
-                found = True
-        if not found:
+                is_column = True
+        if not is_column:
             names = sorted({name for upstream in target.upstreams.values() for name in upstream.dataset.schema.names})
             raise VarveError(f"--mask {word}: no input has a column {column!r}.{nearest(column, names)}")
     return chosen

@@ -155,17 +155,23 @@ class Pages:
             after = _number_of(last, "a batch") if last else current
             earlier = next((number for number in numbers if number < after), numbers[-1] if numbers else 0)
             before = _number_of(first, "a batch") if first else earlier
-            found = batch_differences(connection, dataset, key.path, before, after)
+            differences = batch_differences(connection, dataset, key.path, before, after)
         command = command_of(dataset, key.path, "diff", last=["--from", str(before), "--to", str(after)])
-        return {"dataset": dataset.name, "partition": key.path, "batches": numbers, **found, "commands": [command]}
+        return {
+            "dataset": dataset.name,
+            "partition": key.path,
+            "batches": numbers,
+            **differences,
+            "commands": [command],
+        }
 
     def lineage(self, name: str, path: str) -> dict[str, Any]:
         """What a partition was made from and what was made from it, two steps each way."""
         dataset, key = named(name, path)
         with _opened() as connection:
             seen = self.judged.seen()
-            found = lineage_values(connection, seen, (dataset.name, key.path))
-        return {"dataset": dataset.name, "partition": key.path, "at": seen.at, **found}
+            values = lineage_values(connection, seen, (dataset.name, key.path))
+        return {"dataset": dataset.name, "partition": key.path, "at": seen.at, **values}
 
     def publishes(self, before: str = "") -> dict[str, Any]:
         """The last publishes, rollbacks and promotions, the newest first; those before one of them."""

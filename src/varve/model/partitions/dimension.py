@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
@@ -34,18 +35,14 @@ _SEGMENT_BYTES = 255
 _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
-@dataclass(frozen=True)
-class StaticDimension:
-    """An ordered list of keys, known beforehand.
-
-    Attributes:
-        members: the keys in their order, all of one type: texts, whole numbers, dates, intervals or a rich key class.
-        limit: the largest number of keys that is accepted.
-    """
+class _OneColumn(ABC):
+    """A dimension with one partition column, which has its name and holds the key itself."""
 
     name: str
-    members: tuple[Value, ...]
-    limit: int = STATIC_LIMIT
+
+    @abstractmethod
+    def parse(self, text: str) -> Value:
+        """The key that `text` spells."""
 
     @property
     def column_names(self) -> tuple[str, ...]:
@@ -68,6 +65,20 @@ class StaticDimension:
     def parse_columns(self, texts: Mapping[str, str]) -> Value:
         """The key that the text of its partition column spells. Raises as `parse` does."""
         return self.parse(texts[self.name])
+
+
+@dataclass(frozen=True)
+class StaticDimension(_OneColumn):
+    """An ordered list of keys, known beforehand.
+
+    Attributes:
+        members: the keys in their order, all of one type: texts, whole numbers, dates, intervals or a rich key class.
+        limit: the largest number of keys that is accepted.
+    """
+
+    name: str
+    members: tuple[Value, ...]
+    limit: int = STATIC_LIMIT
 
     @property
     def value_type(self) -> type:
@@ -125,7 +136,7 @@ class StaticDimension:
 
 
 @dataclass(frozen=True)
-class DynamicDimension:
+class DynamicDimension(_OneColumn):
     """Keys that are added to a named set while the pipeline runs, and may be removed from it.
 
     Attributes:
@@ -142,28 +153,6 @@ class DynamicDimension:
     column_type: ColumnType | None = field(default=None, repr=False)
     # compare=False: datasets that share a set have equal dimensions, whichever of them says what fills it.
     source: SetSource | None = field(default=None, repr=False, compare=False)
-
-    @property
-    def column_names(self) -> tuple[str, ...]:
-        """The name of its partition column."""
-        return (self.name,)
-
-    def column_values(self, value: Value) -> tuple[Value, ...]:
-        """The value of its partition column for a key."""
-        return (value,)
-
-    def value_in(self, partition: PartitionKey) -> Value:
-        """The key of this dimension in a partition."""
-        return partition[self.name]
-
-    def parse_column(self, name: str, text: str) -> Value:
-        """The value that a text spells in its partition column. Raises as `parse` does."""
-        del name
-        return self.parse(text)
-
-    def parse_columns(self, texts: Mapping[str, str]) -> Value:
-        """The key that the text of its partition column spells. Raises as `parse` does."""
-        return self.parse(texts[self.name])
 
     def check(self) -> None:
         """Raise VarveError with what is wrong and what to write instead."""

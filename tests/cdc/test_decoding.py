@@ -206,6 +206,16 @@ def test_a_transaction_larger_than_memory_and_values_larger_than_a_fetch_are_rea
         equal_looks(source, Fit(source.captured, source.before, source.before), 0, upto, None)
 
 
+def test_rows_of_a_table_without_columns_are_read_alike(source_url: str) -> None:
+    with source_of(source_url, "unkeyed") as source:
+        columns = ("id", "w", "note", "big", "mood", "doubled")
+        source.connection.execute(f"alter table {source.captured.source} drop column {', drop column '.join(columns)}")
+        source.connection.execute(f"insert into {source.captured.source} default values")
+        source.connection.execute(f"delete from {source.captured.source}")
+        fit = Fit(source.captured, replace(source.before, columns=()), replace(source.before, columns=()))
+        equal_looks(source, fit, 0, source_database.end_of_log(source.connection), None)
+
+
 def row(*messages: bytes) -> None:
     row_images(Messages.of(messages), ("id", "note"))
 

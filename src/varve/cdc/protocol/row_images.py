@@ -174,7 +174,8 @@ class _Tuples:
         """The values as slices of the buffer, which is not copied; what lies between them are values of their own."""
         offsets = np.zeros(2 * self._starts.size + 1, np.int32)
         offsets[:-1:2], offsets[1::2] = self._starts.ravel(), self._stops.ravel()
-        offsets[-1:] = offsets[-2:-1]
+        if self._starts.size:
+            offsets[-1] = self._stops[-1, -1]
         return pa.StringArray.from_buffers(len(offsets) - 1, pa.py_buffer(offsets), pa.py_buffer(self._messages.data))
 
 

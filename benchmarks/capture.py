@@ -117,10 +117,9 @@ def drained(url: str, slot: str, upto: str) -> int:
 
 
 def measure(capture: OpenCapture, server: PostgresServer, url: str, given: argparse.Namespace) -> Table:
-    spark = open_session(capture.settings)
     capture.bootstrap()
-    loaded = capture.apply(open_store, lambda: spark, "bench")
-    assert loaded is not None
+    if given.apply:
+        capture.apply(open_store, lambda: open_session(capture.settings), "bench")
     plain, ours = list[Cost](), list[Cost]()
     for number in range(given.rounds):
         with closing(psycopg.connect(url, autocommit=True)) as connection:
@@ -131,10 +130,6 @@ def measure(capture: OpenCapture, server: PostgresServer, url: str, given: argpa
             connection.execute("select pg_drop_replication_slot('bench_drain')")
         ours.append(cost(server, lambda: int(capture.capture() or 0)))
     total = sum(taken.count for taken in ours)
-    began = time.perf_counter()
-    done = capture.apply(open_store, lambda: spark, "bench")
-    applied = time.perf_counter() - began
-    assert done is not None
     table = Table(title=f"{given.rows:,} rows in {DAYS} partitions, {total:,} changes in {given.rounds} rounds")
     for heading in ("", "s", "events/s", "ratio", "processor s", "ratio"):
         table.add_column(heading)
@@ -151,8 +146,13 @@ def measure(capture: OpenCapture, server: PostgresServer, url: str, given: argpa
 
     line("pg_recvlogical to nowhere", plain)
     line("captured, durable", ours)
-    table.add_row("resolved and published", f"{applied:.2f}", f"{total / applied:,.0f}", "", "", "")
-    table.caption = f"{len(done.published)} of {DAYS} partitions rewritten, {TOUCHED} touched"
+    if given.apply:
+        began = time.perf_counter()
+        done = capture.apply(open_store, lambda: open_session(capture.settings), "bench")
+        applied = time.perf_counter() - began
+        assert done is not None
+        table.add_row("resolved and published", f"{applied:.2f}", f"{total / applied:,.0f}", "", "", "")
+        table.caption = f"{len(done.published)} of {DAYS} partitions rewritten, {TOUCHED} touched"
     return table
 
 
@@ -179,6 +179,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--events", type=int, default=200_000, help="about so many changes in each round")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--no-apply", dest="apply", action="store_false", help="capture only, without Spark")
     parser.add_argument("--giant", type=int, default=1_000_000, help="rows of the one transaction; 0: none")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="varve-bench-") as home:

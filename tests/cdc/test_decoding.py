@@ -208,7 +208,7 @@ def test_a_transaction_larger_than_memory_and_values_larger_than_a_fetch_are_rea
 
 def test_rows_of_a_table_without_columns_are_read_alike(source_url: str) -> None:
     with source_of(source_url, "unkeyed") as source:
-        columns = ("id", "w", "note", "big", "mood", "doubled")
+        columns = ("doubled", "id", "w", "note", "big", "mood")
         source.connection.execute(f"alter table {source.captured.source} drop column {', drop column '.join(columns)}")
         source.connection.execute(f"insert into {source.captured.source} default values")
         source.connection.execute(f"delete from {source.captured.source}")

@@ -113,7 +113,10 @@ WATCHED = (
         more_is_better=False,
     ),
     Watched("view", ("--periods", "26,260", "--rounds", "7"), _by_periods, more_is_better=False),
-    Watched("capture", ("--rows", "50000", "--events", "50000", "--giant", "0"), column(3), more_is_better=False),
+    Watched(
+        "capture", ("--rows", "50000", "--events", "50000", "--rounds", "1", "--giant", "0"), column(3),
+        more_is_better=False,
+    ),
     Watched("load", ("--rows", "300000", "--rounds", "2"), column(4), more_is_better=True),
     Watched(
         "iceberg", ("--partitions", "100", "--rounds", "5", "--without-pyiceberg"), _with_iceberg, more_is_better=False

@@ -6,10 +6,10 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from tests.cdc.pgoutput.decoder import Decoder
+from tests.cdc.pgoutput.stream import End, Stream
 from varve.cdc.event import ChangeEvent, ChangeType, format_lsn
 from varve.cdc.protocol import debezium
-from varve.cdc.protocol.pgoutput import Decoder
-from varve.cdc.protocol.stream import End, Stream
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 KEY = ("w", "id")
 
 
-def decoded(lab: Lab, *options: str) -> list[ChangeEvent]:
+def decoded(lab: Lab) -> list[ChangeEvent]:
     """The history of the table by pgoutput, each transaction's events with its commit LSN."""
     with lab.source() as source:
-        every = ["publication_names", lab.captured.slot, *options]
         rows = source.execute(
-            "select data from pg_logical_slot_peek_binary_changes(%s, null, null, variadic %s::text[])",
-            (lab.captured.slot, every),
+            "select data from pg_logical_slot_peek_binary_changes("
+            "    %s, null, null, 'proto_version', '1', 'publication_names', %s)",
+            (lab.captured.slot, lab.captured.slot),
         ).fetchall()
     decoder, messages, held = Decoder(), [], []
     for item in Stream({lab.table: KEY}).read(decoder.decode(bytes(data)) for (data,) in rows):

@@ -70,7 +70,7 @@ def test_each_row_has_the_time_of_the_commit_that_sent_it_last(make_lab: Callabl
         session.join(timeout=120)
     lab.sql("update {t} set note = note where w = 7 and id = 2")
     lab.sql("update {t} set id = 90 where w = 7 and id = 3")
-    events = decoded(lab, "proto_version", "1")
+    events = decoded(lab)
     assert {event.change_type for event in events} >= {ChangeType.INSERT, ChangeType.UPDATE, ChangeType.DELETE}
     while lab.capture() is not None:
         pass

@@ -77,7 +77,7 @@ def test_the_same_history_through_all_three_ends_in_the_same_table(make_lab: Cal
         session.start()
     for session in sessions:
         session.join(timeout=120)
-    events = decoded(lab, "proto_version", "1")
+    events = decoded(lab)
     while lab.capture() is not None:
         pass
     lab.apply()

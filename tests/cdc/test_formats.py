@@ -8,18 +8,15 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-import struct
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-import psycopg
 import pytest
 
 from tests.cdc.formats import KEY, as_debezium, as_events, as_wal2json, as_wal2json_v1, decoded
 from tests.cdc.lab import DEFAULT, FULL, Application, Lab
 from varve.cdc.event import ChangeType
-from varve.cdc.protocol import change_events, debezium, messages, stream, wal2json
-from varve.cdc.protocol.pgoutput import Decoder
+from varve.cdc.protocol import change_events, debezium, wal2json
 from varve.model.errors import BadInput
 
 if TYPE_CHECKING:
@@ -40,28 +37,7 @@ def history(request: pytest.FixtureRequest, make_lab: Callable[..., Lab]) -> tup
     # Those of the sessions may all have been rolled back.
     lab.sql("truncate {t}")
     lab.sql("insert into {t} (w, id, big) values (7, 1, 'after it')")
-    return lab, decoded(lab, "proto_version", "1")
-
-
-def test_protocol_2_with_streaming_tells_the_same_history(
-    history: tuple[Lab, list[ChangeEvent]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lab, events = history
-    monkeypatch.setattr(stream, "MESSAGES_IN_MEMORY", 100)
-    with lab.source() as source:
-        source.execute("set logical_decoding_work_mem = '64kB'")
-        with source.transaction():
-            source.execute(f"insert into {lab.table} (w, id, big) select 5, i, repeat('x', 500) "
-                           "from generate_series(1, 900) i")  # fmt: skip
-            with source.transaction():
-                source.execute(f"insert into {lab.table} (w, id, big) select 6, i, repeat('x', 500) "
-                               "from generate_series(1, 900) i")  # fmt: skip
-                raise psycopg.Rollback
-            source.execute(f"delete from {lab.table} where w = 5 and id > 10")
-    plain = decoded(lab, "proto_version", "1")
-    assert len(plain) > len(events)
-    streamed = decoded(lab, "proto_version", "2", "streaming", "on")
-    assert streamed == plain
+    return lab, decoded(lab)
 
 
 def test_wal2json_tells_the_same_history(history: tuple[Lab, list[ChangeEvent]]) -> None:
@@ -246,18 +222,3 @@ def test_numbers_keep_their_text() -> None:
     end = '{"action":"C","nextlsn":"0/10","timestamp":"2013-01-05"}'
     (event,) = wal2json.read([line, end], relation="public.t", key=("id",))
     assert event.new == {"id": "12345678901234567890", "n": "1.50", "b": "t", "z": None}
-
-
-@pytest.mark.parametrize("data", [b"", b"Q", b"I\x00\x00\x00\x01N", b"B\x00", b"b" + b"\0" * 40])
-def test_bytes_that_are_no_message_are_refused(data: bytes) -> None:
-    with pytest.raises(BadInput, match="pgoutput message"):
-        Decoder().decode(data)
-
-
-def test_every_other_message_is_read() -> None:
-    decoder = Decoder()
-    lsn = struct.pack(">Q", 7)
-    assert decoder.decode(b"O" + lsn + b"standby\0") == messages.Origin(7, "standby")
-    assert decoder.decode(b"Y\0\0\0\x09public\0mood\0") == messages.Type(9, "public", "mood")
-    assert decoder.decode(b"M\x01" + lsn + b"ddl\0\0\0\0\x02{}") == messages.Message(True, 7, "ddl", b"{}")
-    assert decoder.decode(b"A\0\0\0\x05\0\0\0\x06") == messages.StreamAbort(5, 6)

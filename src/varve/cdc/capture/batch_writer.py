@@ -1,4 +1,4 @@
-"""Writing one durable batch of events, transaction by transaction, in bounded memory.
+"""Writing one durable batch of events, in bounded memory.
 
 Not here: the folders of batches, and listing them (event_log.py).
 """
@@ -9,24 +9,28 @@ import json
 import tempfile
 import time
 from dataclasses import asdict, dataclass
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import fsspec
+import pyarrow as pa
+import pyarrow.parquet as pq
 
+from varve.cdc.capture.row_events import EventRows
 from varve.cdc.event import Counts
-from varve.cdc.resolve.event_frame import arrow_schema, arrow_table
+from varve.cdc.resolve.event_frame import arrow_schema
 from varve.services.files import is_local, sync
 from varve.stores.folders.layout import MANIFEST
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from varve.cdc.event import ChangeEvent
 
 EVENTS = "part-00000.parquet"
-# How many events are kept in memory; a larger transaction waits for its commit in a file.
-CHUNK = 20_000
+# How many events, and how many bytes of them, are kept in memory; a larger transaction waits for its commit in a file.
+CHUNK, CHUNK_BYTES = 20_000, 64 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +70,9 @@ class EventBatch:
 
 
 class BatchWriter:
-    """Writes one batch, transaction by transaction, in bounded memory."""
+    """Writes one batch in bounded memory: whole transactions, and one in progress piece by piece."""
 
     def __init__(self, dataset: str, folder: str, generation: int, kind: str, columns: tuple[str, ...]) -> None:
-        import pyarrow.parquet as pq
-
         self._dataset, self._folder, self._generation, self._kind, self._columns = (
             dataset, folder, generation, kind, columns,
         )  # fmt: skip
@@ -78,43 +80,42 @@ class BatchWriter:
         self._path = f"{folder}/{EVENTS}"
         self._out = self._files.open(self._path, "wb")
         self._parquet = pq.ParquetWriter(self._out, arrow_schema(), compression="zstd")
-        self._open: list[ChangeEvent] = []
+        self._committed = _Chunk()
+        self._open = _Chunk()
+        self._open_counts = Counts()
         self._spill: _Spill | None = None
-        self._committed: list[ChangeEvent] = []
-        self._lsns: list[int] = []
         self.counts = Counts()
-        self._pending = Counts()
         self.first_lsn: int | None = None
 
-    def add(self, event: ChangeEvent) -> None:
-        """Add an event of the transaction in progress."""
-        self._open.append(event)
-        if len(self._open) >= CHUNK:
+    def add(self, rows: EventRows) -> None:
+        """Add whole transactions; their rows have the LSNs of their commits."""
+        self.counts += rows.counts
+        self._add_committed(rows.table)
+
+    def add_events(self, events: Iterable[ChangeEvent]) -> None:
+        """Add events of whole transactions, which have the LSNs of their commits."""
+        remaining = iter(events)
+        while chunk := list(islice(remaining, CHUNK)):
+            self.add(EventRows.of(chunk, self._columns))
+
+    def add_open(self, rows: EventRows) -> None:
+        """Add rows of the transaction in progress."""
+        self._open_counts += rows.counts
+        self._open.add(rows.table)
+        if self._open.is_full:
             self._spill = self._spill or _Spill()
-            self._pending += Counts.of(self._open, self._columns)
-            self._spill.write(arrow_table(self._open))
-            self._open = []
+            self._spill.write(self._open.take())
 
     def commit(self, lsn: int) -> None:
         """Commit the transaction in progress with this LSN."""
-        if self._open or self._spill:
-            self.first_lsn = lsn if self.first_lsn is None else self.first_lsn
-            self.counts += Counts.of(self._open, self._columns) + self._pending
-        if self._spill:
-            self._flush()
-            for table in self._spill.read():
-                self._write(table, [lsn] * table.num_rows)
-            self._spill.close()
-            self._spill, self._pending = None, Counts()
-        self._committed += self._open
-        self._lsns += [lsn] * len(self._open)
-        self._open = []
-        if len(self._committed) >= CHUNK:
-            self._flush()
+        self.counts += self._open_counts
+        for table in chain(self._spill.read() if self._spill else (), (self._open.take(),)):
+            self._add_committed(_with_lsn(table, lsn))
+        self.forget()
 
     def forget(self) -> None:
         """Drop the events of the transaction in progress."""
-        self._open, self._pending = [], Counts()
+        self._open, self._open_counts = _Chunk(), Counts()
         if self._spill:
             self._spill.close()
             self._spill = None
@@ -147,33 +148,52 @@ class BatchWriter:
         self._out.close()
         self._files.rm(self._folder, recursive=True)
 
+    def _add_committed(self, table: pa.Table) -> None:
+        if self.first_lsn is None and table.num_rows:
+            self.first_lsn = table["commitLsn"][0].as_py()
+        self._committed.add(table)
+        if self._committed.is_full:
+            self._flush()
+
     def _flush(self) -> None:
-        if self._committed:
-            self._write(arrow_table(self._committed), self._lsns)
-            self._committed, self._lsns = [], []
+        table = self._committed.take()
+        if table.num_rows:
+            self._parquet.write_table(table)
 
-    def _write(self, table: Any, lsns: Iterable[int]) -> None:
-        import pyarrow as pa
 
-        place = table.schema.get_field_index("commitLsn")
-        self._parquet.write_table(table.set_column(place, "commitLsn", pa.array(list(lsns), pa.int64())))
+class _Chunk:
+    """Rows that are kept in memory until they are enough to be written together."""
+
+    def __init__(self) -> None:
+        self._tables: list[pa.Table] = []
+        self._rows, self._bytes = 0, 0
+
+    def add(self, table: pa.Table) -> None:
+        self._tables.append(table)
+        self._rows += table.num_rows
+        self._bytes += table.nbytes
+
+    @property
+    def is_full(self) -> bool:
+        return self._rows >= CHUNK or self._bytes >= CHUNK_BYTES
+
+    def take(self) -> pa.Table:
+        """The rows, which are then no longer kept."""
+        tables, self._tables, self._rows, self._bytes = self._tables, [], 0, 0
+        return pa.concat_tables(tables) if tables else arrow_schema().empty_table()
 
 
 class _Spill:
     """The chunks of one transaction that does not fit into memory, until its commit."""
 
     def __init__(self) -> None:
-        import pyarrow as pa
-
         self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the transaction
         self._out = pa.ipc.new_stream(self._file, arrow_schema())
 
-    def write(self, table: Any) -> None:
+    def write(self, table: pa.Table) -> None:
         self._out.write_table(table)
 
-    def read(self) -> Iterable[Any]:
-        import pyarrow as pa
-
+    def read(self) -> Iterator[pa.Table]:
         self._out.close()
         self._file.seek(0)
         with pa.ipc.open_stream(self._file) as stream:
@@ -182,6 +202,11 @@ class _Spill:
 
     def close(self) -> None:
         self._file.close()
+
+
+def _with_lsn(table: pa.Table, lsn: int) -> pa.Table:
+    place = table.schema.get_field_index("commitLsn")
+    return table.set_column(place, "commitLsn", pa.repeat(pa.scalar(lsn, pa.int64()), table.num_rows))
 
 
 def _put(files: Any, path: str, text: str) -> None:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from varve.cdc.capture.positions import Positions
     from varve.cdc.capture.source_database import SourceDatabase
     from varve.cdc.captured_table import CapturedTable, SourceTable
+    from varve.cdc.event import ChangeEvent
 
 # How often a snapshot is tried again because the table was truncated or rewritten at that moment.
 _TRIES = 5
@@ -154,17 +155,20 @@ class Bootstrap:
                 return None
             writer = self.log.writer(generation, "snapshot", self.captured.source_columns)
             try:
-                source, at = self.captured.source, source_database.moment(connection)
-                writer.add(event(ChangeType.TRUNCATE, relation=source, timestamp=at))
-                for place, row in enumerate(self._rows(connection, table), 1):
-                    new = dict(zip(table.names, row, strict=True))
-                    writer.add(event(ChangeType.INSERT, new=new, relation=source, timestamp=at, seq=place))
-                writer.commit(lsn)
+                writer.add_events(self._events(connection, table, lsn))
                 self.step("snapshot")
                 return table, writer.finish(lsn, filenode=table.filenode)
             except BaseException:
                 writer.abandon()
                 raise
+
+    def _events(self, connection: psycopg.Connection, table: SourceTable, lsn: int) -> Iterator[ChangeEvent]:
+        """The table is emptied, and filled with its rows."""
+        source, at = self.captured.source, source_database.moment(connection)
+        yield event(ChangeType.TRUNCATE, relation=source, timestamp=at, commit_lsn=lsn)
+        for place, row in enumerate(self._rows(connection, table), 1):
+            new = dict(zip(table.names, row, strict=True))
+            yield event(ChangeType.INSERT, new=new, relation=source, timestamp=at, commit_lsn=lsn, seq=place)
 
     def _rows(self, connection: psycopg.Connection, table: SourceTable) -> Iterator[tuple[str | None, ...]]:
         schema, _, name = self.captured.source.partition(".")

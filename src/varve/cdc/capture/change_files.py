@@ -16,8 +16,6 @@ import time
 from collections import Counter
 from dataclasses import dataclass
 from functools import partial
-from itertools import groupby
-from operator import attrgetter
 from typing import TYPE_CHECKING
 
 import fsspec
@@ -188,11 +186,7 @@ class FileCapture:
         horizon = in_time[-1].order if in_time else last_place
         writer = self.log.writer(_GENERATION, "file", self.captured.source_columns)
         try:
-            events_to_write = events if self.captured.history else in_time
-            for lsn, transaction in groupby(events_to_write, attrgetter("commit_lsn")):
-                for event in transaction:
-                    writer.add(event)
-                writer.commit(lsn)
+            writer.add_events(events if self.captured.history else in_time)
             self.step("durable")
             # Batches are ordered by their last LSN, whatever the LSNs of late events are.
             last = max(horizon[0], 0, *[batch.last_lsn + 1 for batch in taken])

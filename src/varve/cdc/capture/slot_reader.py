@@ -4,33 +4,37 @@ A read may end early by its limit. PostgreSQL checks the limit after each record
 never split. But the log between the last transaction that arrived and the planned end has then not been read. It also
 ends before the first transaction whose rows are of another table than was captured so far (varve/cdc/table_changes.py).
 
+The messages are fetched some thousands at once and taken together (look.py).
+
 Not here: how far the slot may then be advanced (capture.py).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from varve.cdc.event import ChangeEvent, ChangeType, format_lsn
-from varve.cdc.protocol.pgoutput import Decoder
-from varve.cdc.protocol.stream import DescribedRelation, End, Start, Stream
+from varve.cdc.capture.look import Look
+from varve.cdc.event import format_lsn
+from varve.cdc.protocol.pgoutput import Messages
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping
+    from collections.abc import Generator
 
     import psycopg
 
     from varve.cdc.capture.batch_writer import BatchWriter
     from varve.cdc.captured_table import CapturedTable
-    from varve.cdc.protocol.messages import RelationMessage
     from varve.cdc.table_changes import Fit
 
 _PEEK = """
     select data from pg_logical_slot_peek_binary_changes(
         %s, %s::pg_lsn, %s, 'proto_version', '1', 'publication_names', %s)
 """
-_ROWS_AT_ONCE = 5_000
+# How many messages are fetched at once: as many as probably have so many bytes together, as far as those before tell.
+_FEWEST, _MOST, _BYTES = 100, 10_000, 4 * 2**20
+# An offset into the buffer of some messages has 32 bits; no message of PostgreSQL is larger than half of that.
+_BUFFER_BYTES = 2**30
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,71 +71,48 @@ class SlotReader:
     connection: psycopg.Connection
     captured: CapturedTable
     limit: int | None
-    _messages: int = 0
 
     def look(self, writer: BatchWriter, fit: Fit, done: int, upto: int) -> SlotLook:
         """Write the transactions that end after `done` and before `upto`, before the first one that does not fit."""
-        table = fit.before
-        decoder, stream = Decoder(), Stream({self.captured.source: table.key})
-        names = frozenset(self.captured.source_columns)
-        missing = {column.name: column.missing for column in fit.now.columns if column.since is not None}
-        sent: RelationMessage | None = None
-        layout, version, last, ended, is_durable = table.layout, table.version, done, 0, False
-        truncated_by, truncates = set[int](), set[int]()
-        misfit = ""
-        self._messages = 0
-        messages = self._peek(upto)
-        for item in stream.read(decoder.decode(data) for data in messages):
-            match item:
-                case Start():
-                    is_durable = item.lsn < done
-                case DescribedRelation() if item.relation.full_name == self.captured.source:
-                    sent = item.relation
-                # Somebody may have added other tables to the publication.
-                case ChangeEvent() if not is_durable and item.relation == self.captured.source:
-                    if misfit := fit.misfit(sent) if sent else "":
-                        # A transaction is whole or not at all, whatever it did before its table was altered.
-                        writer.forget()
-                        messages.close()
-                        break
-                    sent_layout = tuple((column.name, column.typmod) for column in sent.columns) if sent else layout
-                    layout, version = sent_layout, version + (sent_layout != layout)
-                    writer.add(replace(_completed(item, sent, names, missing), schema_version=version))
-                    if item.change_type is ChangeType.TRUNCATE:
-                        truncates.add(item.xid)
-                case End():
-                    ended = item.end_lsn
-                    if not is_durable:
-                        writer.commit(item.end_lsn)
-                        truncated_by |= truncates
-                        last = max(last, item.end_lsn)
-        cut = not misfit and self.limit is not None and self._messages >= self.limit
+        look, count = Look(writer, fit, done), 0
+        fetched = self._peek(upto)
+        for messages in fetched:
+            count += len(messages)
+            look.take(messages)
+            if look.misfit:
+                # A transaction is whole or not at all, whatever it did before its table was altered.
+                writer.forget()
+                fetched.close()
+                break
+        cut = not look.misfit and self.limit is not None and count >= self.limit
         # Everything up to `done` was read before, whether it came again or not.
-        whole_until = max(ended, done) if cut or fit.stop or misfit else upto
-        return SlotLook(last, whole_until, cut, version, frozenset(truncated_by), misfit)
+        whole_until = max(look.ended, done) if cut or fit.stop or look.misfit else upto
+        return SlotLook(look.last, whole_until, cut, look.version, frozenset(look.truncated_by), look.misfit)
 
-    def _peek(self, upto: int) -> Generator[bytes]:
+    def _peek(self, upto: int) -> Generator[Messages]:
         # A server-side cursor, because one transaction may be larger than our memory.
         with self.connection.transaction(), self.connection.cursor("varve_cdc", binary=True) as cursor:
-            cursor.itersize = _ROWS_AT_ONCE
             cursor.execute(_PEEK, (self.captured.slot, format_lsn(upto), self.limit, self.captured.slot))
-            for (data,) in cursor:
-                self._messages += 1
-                yield bytes(data)
+            count = _FEWEST
+            while rows := cursor.fetchmany(count):
+                messages = [data for (data,) in rows]
+                size = sum(map(len, messages))
+                count = max(_FEWEST, min(_MOST, 2 * count, _BYTES * len(rows) // size))
+                for part in _in_buffers(messages, size):
+                    yield Messages.of(part)
 
 
-def _completed(
-    change: ChangeEvent, sent: RelationMessage | None, names: frozenset[str], missing: Mapping[str, str | None]
-) -> ChangeEvent:
-    """An inserted row has a value in every column: NULL, not unknown, where its table has lost the column.
-
-    Where its table had not got the column yet, it is the value that the row was given then (`missing`).
-    """
-    if change.change_type is not ChangeType.INSERT or sent is None:
-        return change
-    absent = sorted(names - {column.name for column in sent.columns})
-    return replace(
-        change,
-        column_names=(*change.column_names, *absent),
-        column_values=(*change.column_values, *[missing.get(name) for name in absent]),
-    )
+def _in_buffers(messages: list[bytes], size: int) -> Generator[list[bytes]]:
+    """The messages, which have so many bytes together, in parts for each of which one buffer is enough."""
+    if size <= _BUFFER_BYTES:
+        yield messages
+        return
+    part: list[bytes] = []
+    part_size = 0
+    for message in messages:
+        if part and part_size + len(message) > _BUFFER_BYTES:
+            yield part
+            part, part_size = [], 0
+        part.append(message)
+        part_size += len(message)
+    yield part

@@ -1,190 +1,155 @@
-"""Decodes PostgreSQL's `pgoutput` messages, protocol versions 1 and 2, from bytes to values.
+"""Messages of PostgreSQL's `pgoutput`, protocol version 1, thousands at once: one buffer, and arrays of places in it.
 
-Source: PostgreSQL documentation, "Logical Replication Message Formats". Two-phase commits (version 3) are refused.
+What is in every message (begin, commit, the table of a row) is read for all of them at once by NumPy; the few messages
+that describe or truncate tables are read one by one.
 
-Not here: the values (messages.py), and transactions and events (stream.py).
+Source: PostgreSQL documentation, "Logical Replication Message Formats". Not here: the rows in the messages
+(row_images.py), and what becomes of them (varve/cdc/capture/slot_reader.py).
 """
 
 from __future__ import annotations
 
-import datetime as dt
 import struct
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from varve.cdc.protocol.messages import (
-    Begin,
-    Commit,
-    Message,
-    Origin,
-    RelationMessage,
-    RowChange,
-    StreamAbort,
-    StreamCommit,
-    StreamedColumn,
-    StreamStart,
-    StreamStop,
-    Truncate,
-    Type,
-)
+import numpy as np
+
+from varve.cdc.protocol.messages import RelationMessage, StreamedColumn
 from varve.model.errors import BadInput
 
 if TYPE_CHECKING:
-    from varve.cdc.event import Text
-    from varve.cdc.protocol.messages import Decoded
+    from collections.abc import Iterator, Sequence
 
-_EPOCH = dt.datetime(2000, 1, 1, tzinfo=dt.UTC)
+    from numpy.typing import NDArray
+
+Integers: TypeAlias = "NDArray[np.int64]"
+Mask: TypeAlias = "NDArray[np.bool_]"
+
+BEGIN, COMMIT, RELATION, TRUNCATE, INSERT, UPDATE, DELETE = b"BCRTIUD"
+_KINDS = b"BCRTIUDYOM"
+# The bytes of the messages whose length is fixed.
+_SIZES = {BEGIN: 21, COMMIT: 26}
+# The longest number in a message, which may be read where the last message ends.
+_MARGIN = 8
 
 
-class Decoder:
-    """Decodes the messages of one session in their order, as changes refer to relations that were described before."""
+@dataclass(frozen=True)
+class Messages:
+    """Messages one behind the other in a buffer.
 
-    def __init__(self) -> None:
-        self._relations: dict[int, RelationMessage] = {}
-        self._streaming = False
+    Attributes:
+        data: the buffer, which ends with a margin.
+        starts: where in the buffer each message begins, in bytes.
+        ends: where each ends.
+    """
 
-    def decode(self, data: bytes) -> Decoded:
-        """The message. Raises BadInput where the bytes are no message of protocol version 1 or 2."""
-        reader = _Reader(data)
-        kind = ""
-        try:
-            kind = reader.char()
-            return self._decode(kind, reader)
-        except (struct.error, IndexError, ValueError, KeyError) as error:
-            raise BadInput(
-                f"a pgoutput message {kind!r} of {len(data)} bytes cannot be read ({error!r}): {data[:60]!r}. "
-                "Nothing was captured beyond it. Is it protocol version 1 or 2?"
-            ) from error
+    data: bytes
+    starts: Integers
+    ends: Integers
 
-    def _decode(self, kind: str, reader: _Reader) -> Decoded:  # noqa: PLR0911, PLR0912 - a case per message
-        # Inside a block of a transaction in progress every message names its transaction or subtransaction.
-        xid = reader.int32() if self._streaming and kind in "RYIUDTM" else None
-        match kind:
-            case "B":
-                return Begin(reader.int64(), reader.moment(), reader.int32())
-            case "C":
-                reader.int8()
-                return Commit(reader.int64(), reader.int64(), reader.moment())
-            case "R":
-                return self._relation(reader, xid)
-            case "Y":
-                return Type(reader.int32(), reader.string(), reader.string(), xid)
-            case "O":
-                return Origin(reader.int64(), reader.string())
-            case "I" | "U" | "D":
-                return self._change(kind, reader, xid)
-            case "T":
-                count, flags = reader.int32(), reader.int8()
-                relations = tuple(self._relations[reader.int32()] for _ in range(count))
-                return Truncate(relations, bool(flags & 1), bool(flags & 2), xid)
-            case "M":
-                flags, lsn, prefix = reader.int8(), reader.int64(), reader.string()
-                return Message(bool(flags & 1), lsn, prefix, reader.bytes(reader.int32()), xid)
-            case "S":
-                self._streaming = True
-                return StreamStart(reader.int32(), bool(reader.int8()))
-            case "E":
-                self._streaming = False
-                return StreamStop()
-            case "c":
-                streamed = reader.int32()
-                reader.int8()
-                return StreamCommit(streamed, reader.int64(), reader.int64(), reader.moment())
-            case "A":
-                return StreamAbort(reader.int32(), reader.int32())
-            case _:
-                raise ValueError("unknown kind")
+    @classmethod
+    def of(cls, messages: Sequence[bytes]) -> Messages:
+        """The messages in their order. Raises BadInput where one of them has no kind that version 1 knows."""
+        ends = np.cumsum(np.fromiter(map(len, messages), np.int64, len(messages)))
+        together = cls(b"".join([*messages, bytes(_MARGIN)]), np.concatenate(([0], ends[:-1])), ends)
+        together.refuse(together.starts == ends, "it is empty")
+        together.refuse(~np.isin(together.kinds, np.frombuffer(_KINDS, np.uint8)), "unknown kind")
+        for kind, size in _SIZES.items():
+            together.refuse((together.kinds == kind) & (ends - together.starts != size), f"not {size} bytes")
+        return together
 
-    def _relation(self, reader: _Reader, xid: int | None) -> RelationMessage:
-        oid, namespace, name, identity = reader.int32(), reader.string(), reader.string(), reader.char()
-        columns = []
-        for _ in range(reader.int16()):
-            flags, column = reader.int8(), reader.string()
-            columns.append(StreamedColumn(column, reader.int32(), reader.signed32(), bool(flags & 1)))
-        relation = RelationMessage(oid, namespace or "pg_catalog", name, identity, tuple(columns), xid)
-        self._relations[oid] = relation
-        return relation
+    def __len__(self) -> int:
+        return len(self.starts)
 
-    def _change(self, kind: str, reader: _Reader, xid: int | None) -> RowChange:
-        relation = self._relations[reader.int32()]
-        mark, old, new = reader.char(), None, None
-        full = mark == "O"
-        if mark in "KO":
-            old = self._row(reader, relation)
-            mark = reader.char() if kind == "U" else ""
-        if mark == "N":
-            new = self._row(reader, relation)
-        if old is not None and not full:
-            # Columns outside of the key are sent as NULL whatever their value is.
-            old = {column.name: old[column.name] for column in relation.columns if column.key}
-        if new is not None and old is not None and full:
-            # Under FULL the old row contains the values that the new row leaves out because they are unchanged.
-            new = {column.name: new[column.name] if column.name in new else old[column.name]
-                   for column in relation.columns}  # fmt: skip
-        return RowChange(kind, relation, new, old, full, xid)
+    def __getitem__(self, place: slice | Integers) -> Messages:
+        return Messages(self.data, self.starts[place], self.ends[place])
 
-    @staticmethod
-    def _row(reader: _Reader, relation: RelationMessage) -> dict[str, Text]:
-        count = reader.int16()
-        if count != len(relation.columns):
-            raise ValueError(f"{count} columns, described {len(relation.columns)}")
-        row: dict[str, Text] = {}
-        for column in relation.columns:
-            match reader.char():
-                case "n":
-                    row[column.name] = None
-                case "t":
-                    row[column.name] = reader.bytes(reader.int32()).decode()
-                case "u":
-                    continue
-                case other:
-                    raise ValueError(f"column {column.name} is sent as {other!r}; ask for text")
-        return row
+    @cached_property
+    def kinds(self) -> NDArray[np.uint8]:
+        """The first byte of each message."""
+        return np.asarray(self.numbers("u1")[self.starts])
+
+    def numbers(self, form: str) -> NDArray[Any]:
+        """The numbers of this form that begin at each byte of the buffer; in network byte order."""
+        dtype = np.dtype(form).newbyteorder(">")
+        return np.ndarray((len(self.data) - dtype.itemsize + 1,), dtype, self.data, strides=(1,))
+
+    def between_tables(self) -> Iterator[Messages]:
+        """These messages in parts: each that describes or truncates tables by itself, and those between them."""
+        alone = np.flatnonzero((self.kinds == RELATION) | (self.kinds == TRUNCATE))
+        done = 0
+        for place in alone.tolist():
+            if place > done:
+                yield self[done:place]
+            yield self[place : place + 1]
+            done = place + 1
+        if done < len(self):
+            yield self[done:]
+
+    def refuse(self, is_bad: Mask, problem: str) -> None:
+        """Raise BadInput that shows the first message of which `is_bad` is true."""
+        if is_bad.any():
+            first = int(np.argmax(is_bad))
+            raise unreadable(self.data[self.starts[first] : self.ends[first]], problem)
+
+    def relation(self) -> RelationMessage:
+        """The first message, which is `R`."""
+        return _Reader(self._first()).relation()
+
+    def truncated(self) -> list[int]:
+        """The OIDs of the tables that the first message, which is `T`, truncates."""
+        return _Reader(self._first()).truncated()
+
+    def _first(self) -> bytes:
+        return self.data[self.starts[0] : self.ends[0]]
+
+
+def unreadable(data: bytes, problem: str) -> BadInput:
+    """The error for a message that cannot be read."""
+    return BadInput(
+        f"a pgoutput message {data[:1].decode('latin-1')!r} of {len(data)} bytes cannot be read ({problem}): "
+        f"{data[:60]!r}. Nothing was captured beyond it. Is it protocol version 1?"
+    )
 
 
 class _Reader:
-    """Reads values in network byte order, one after the other."""
-
-    __slots__ = ("_data", "_offset")
+    """Reads the values of one message one after the other."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
-        self._offset = 0
+        self._offset = 1
 
-    def _unpack(self, form: str, size: int) -> int:
-        (value,) = struct.unpack_from(form, self._data, self._offset)
-        self._offset += size
-        return int(value)
+    def relation(self) -> RelationMessage:
+        try:
+            (oid,) = self._numbers(">I")
+            namespace, name = self._string(), self._string()
+            identity, count = self._numbers(">cH")
+            columns = []
+            for _ in range(count):
+                (flags,) = self._numbers(">B")
+                column = self._string()
+                type_oid, typmod = self._numbers(">Ii")
+                columns.append(StreamedColumn(column, type_oid, typmod, bool(flags & 1)))
+            return RelationMessage(oid, namespace or "pg_catalog", name, identity.decode(), tuple(columns))
+        except (struct.error, ValueError) as error:
+            raise unreadable(self._data, repr(error)) from error
 
-    def int8(self) -> int:
-        return self._unpack(">B", 1)
+    def truncated(self) -> list[int]:
+        try:
+            count, _ = self._numbers(">IB")
+            return list(self._numbers(f">{count}I"))
+        except struct.error as error:
+            raise unreadable(self._data, repr(error)) from error
 
-    def int16(self) -> int:
-        return self._unpack(">H", 2)
+    def _numbers(self, form: str) -> tuple[Any, ...]:
+        values = struct.unpack_from(form, self._data, self._offset)
+        self._offset += struct.calcsize(form)
+        return values
 
-    def int32(self) -> int:
-        return self._unpack(">I", 4)
-
-    def signed32(self) -> int:
-        return self._unpack(">i", 4)
-
-    def int64(self) -> int:
-        return self._unpack(">Q", 8)
-
-    def char(self) -> str:
-        return chr(self.int8())
-
-    def moment(self) -> str:
-        return (_EPOCH + dt.timedelta(microseconds=self._unpack(">q", 8))).isoformat(timespec="microseconds")
-
-    def string(self) -> str:
+    def _string(self) -> str:
         end = self._data.index(b"\0", self._offset)
         text = self._data[self._offset : end].decode()
         self._offset = end + 1
         return text
-
-    def bytes(self, size: int) -> bytes:
-        data = self._data[self._offset : self._offset + size]
-        if len(data) != size:
-            raise ValueError(f"{size} bytes announced, {len(data)} there")
-        self._offset += size
-        return data

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from varve.sql.partitions.comprehension import scopes_of
+from varve.sql.partitions.read_values import ReadValues
 from varve.sql.spark.execute import rows_of
 from varve.sql.spark.run_errors import run_message, run_problem
 from varve.sql.syntax.errors import SourceFile
@@ -88,3 +89,24 @@ def test_a_frame_of_python_is_told_by_its_call(spark: SparkSession) -> None:
 
 def test_an_error_that_no_row_has_caused_is_left_as_it_is() -> None:
     assert not run_message(ValueError("x"))
+
+
+def test_so_are_they_where_the_scopes_are_joined_with_what_they_read(spark: SparkSession) -> None:
+    query = "SELECT n DIV zero AS x FROM t.a WHERE day BETWEEN DATE_SUB(:the_day, 1) AND :the_day"
+    scopes = scopes_of(parse(SourceFile("shop.sql", HEADER + query)))
+    keys = list(scopes.partitioning.keys())[:3]
+    days = [str(key["d"]) for key in keys]
+    read = ReadValues(
+        {"day": "string"}, tuple(tuple((day,) for day in days[max(0, at - 1) : at + 1]) for at in range(3))
+    )
+    rows = spark.createDataFrame(
+        [(day, "bread", 1, 0, [1]) for day in days], "day string, s string, n int, zero int, items array<int>"
+    )
+    tree = scopes.dataset.query
+    assert tree is not None
+    with pytest.raises(spark_errors()) as caught:
+        rows_of(spark, scopes, tree, keys, {"t.a": rows}, read={"t.a": read}).collect()
+    problem = run_problem(caught.value, scopes, keys, COLUMNS, [{}, {"t.a": ("day",)}])
+    assert problem.splitlines()[-1].strip() == "^" * len("n DIV zero")
+    assert problem.startswith("shop.sql:")
+    assert "a division by zero" in problem

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from varve.sql.names.written_query import text_of, written_query
@@ -11,6 +13,9 @@ from varve.sql.spark.execute import shared_query_forms, single_scope_query
 from varve.sql.spark.scope_join import ScopeNames
 from varve.sql.syntax.errors import SourceFile
 from varve.sql.syntax.header import parse
+
+if TYPE_CHECKING:
+    from varve.sql.spark.scope_join import ReadColumns
 
 HEADER = """CREATE DATASET t.out PARTITIONED BY (d STRING, s STRING)
 FOR t IN TIMESERIES(INTERVAL 1 DAY, START '2022-03-01', END '2022-03-03'), shop IN ('O\\'Brien')
@@ -22,14 +27,14 @@ COLUMNS = {"t.a": ["id", "st", "day", "store", "items"], "t.b": ["id", "price", 
 DAY, SHOP = "CAST('2022-03-01' AS STRING)", "CAST('O\\'Brien' AS STRING)"
 
 
-def texts(query: str) -> tuple[str, list[str]]:
+def texts(query: str, read: ReadColumns | None = None) -> tuple[str, list[str]]:
     """What runs for the first scope, and for all of them in each of the forms; datasets are called <db.table>."""
     scopes = scopes_of(parse(SourceFile("t.sql", HEADER + query)))
     tree = scopes.dataset.query
     assert tree is not None
     text = written_query(scopes.dataset, tree, COLUMNS.get)
     names = ScopeNames.beside(text.text, scopes.partitioning.names)
-    shared_texts = [text_of(shared_query_form, "<{}>".format) for shared_query_form in shared_query_forms(text, names)]
+    shared_texts = [text_of(pieces, "<{}>".format) for pieces in shared_query_forms(text, names, read)]
     return text_of(single_scope_query(text, scopes.of(scopes.sample)), "<{}>".format), shared_texts
 
 
@@ -73,6 +78,20 @@ def test_many_scopes_put_clauses_around_it_and_into_it() -> None:
         f"GROUP BY {p}, {v('the_day')}, x.id "
     )
     assert lateral.startswith(f"SELECT {p}, __varve_rows.* FROM <varve.scopes> AS __varve, LATERAL (\nWITH x AS (")
+
+
+def test_scopes_stand_beside_an_input_of_which_is_known_what_they_read() -> None:
+    by_equality, together, _ = texts(
+        "SELECT y.id FROM t.b y, /* t.a */ t.a WHERE y.id = a.id AND a.day BETWEEN '2022' AND the_day",
+        {"t.a": ("day", "store")},
+    )[1]
+    equal = "`a`.`day` = __varve.`__varve_r_day` AND `a`.`store` = __varve.`__varve_r_store`"
+    beside = f"(<varve.scopes_reading.t.a> AS __varve JOIN <t.a> AS `a` ON {equal})"
+    rest = " WHERE y.id = a.id AND a.day BETWEEN '2022' AND __varve.`__varve_v_the_day`"
+    assert by_equality.endswith(f" FROM <t.b> y CROSS JOIN  /* t.a */ {beside}{rest}")
+    assert together.endswith(
+        f" FROM <varve.scopes> AS __varve CROSS JOIN <t.b> y CROSS JOIN  /* t.a */ <t.a> AS `a`{rest}"
+    )
 
 
 def test_the_names_of_the_scopes_are_none_of_the_query() -> None:

@@ -89,7 +89,8 @@ def print_sql(console: Console, file: SqlAsset, key: PartitionKey | None, *, as_
     """
     from varve.sql.spark.execute import running
 
-    texts = running(file.scopes, {name: _names(upstream) for name, upstream in file.upstreams.items()}, key)
+    columns = {name: _names(upstream) for name, upstream in file.upstreams.items()}
+    texts = running(file.scopes, columns, key, {} if key is not None else file.read_columns(file.some_partitions))
     if as_json:
         console.print_json(json.dumps({"dataset": file.dataset.name, "sql": texts}))
         return

@@ -7,15 +7,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
+from varve.model.partitions.dimension import DynamicDimension
 from varve.model.reads import Wait
 from varve.sql.code.version import code_version
 from varve.sql.names.own_functions import named_functions, queried_functions
 from varve.sql.partitions.comprehension import scopes_of
 from varve.sql.partitions.dependencies import PlannedDependency, QueryPlan
+from varve.sql.partitions.read_values import read_values
 from varve.sql.pushdown.relations import Scan
 from varve.sql.pushdown.scans import Dependencies
 from varve.sql.syntax.body import parsed, reads_of
@@ -24,18 +27,23 @@ from varve.sql.syntax.sql_file import TimeSeries
 from varve.sql.values import stored_values
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from varve.model.dataset import Dataset
+    from varve.model.partitions.key import PartitionKey
     from varve.planning.mapping.dimension_mapping import DimensionMapping
     from varve.sql.evaluate.asked import TypedCall
     from varve.sql.partitions.dependencies import Inference
+    from varve.sql.partitions.read_values import ReadValues
     from varve.sql.partitions.scopes import Scopes
     from varve.sql.syntax.errors import SourceFile
     from varve.sql.syntax.sql_file import SqlDataset
     from varve.sql.types.cells import ColumnName
     from varve.sql.types.outputs import Output
     from varve.sql.values import Answer
+
+# So many partitions are an example of those of a dataset.
+_SOME = 32
 
 
 @dataclass(frozen=True)
@@ -151,6 +159,28 @@ class SqlAsset:
             self.dataset.partitioning, upstream.partitioning,
             plan=self.plan, name=upstream.name, known_mappings=self.compiled.dimension_mappings.get(name, ()),
         )  # fmt: skip
+
+    def read_values(self, keys: Sequence[PartitionKey]) -> dict[str, ReadValues]:
+        """Return, by input, which values of its partition columns each of several partitions reads.
+
+        An input is left out where nothing is gained by it; see partitions/read_values.py.
+        """
+        if len(keys) < 2:
+            return {}
+        found = {name: read_values(self.upstreams[name], self.dependency(name), keys) for name in self.reads}
+        return {name: values for name, values in found.items() if values is not None}
+
+    def read_columns(self, keys: Sequence[PartitionKey]) -> dict[str, tuple[str, ...]]:
+        """Return, by input, the partition columns of `read_values`."""
+        return {name: tuple(values.types) for name, values in self.read_values(keys).items()}
+
+    @property
+    def some_partitions(self) -> list[PartitionKey]:
+        """Its first theoretical partitions, as an example; none where they follow from the members of a set."""
+        dimensions = self.dataset.partitioning.dimensions
+        if any(isinstance(dimension, DynamicDimension) for dimension in dimensions):
+            return []
+        return list(islice(self.dataset.partitioning.keys(), _SOME))
 
 
 def compile_dataset(  # noqa: PLR0917

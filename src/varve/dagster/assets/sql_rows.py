@@ -49,7 +49,7 @@ def rows(
         _refuse_effects(sql_asset, opened.catalog.environment, context.run.tags)
     if sql_asset.sql.body is Body.SPARK:
         return _program(sql_asset, context, opened, frames)
-    return computed(sql_asset, context.resources.spark.spark_session, keys, frames)
+    return computed(sql_asset, context.resources.spark.spark_session, keys, frames, pinned=True)
 
 
 def _refuse_effects(sql_asset: SqlAsset, environment: str, tags: Mapping[str, str]) -> None:
@@ -63,12 +63,20 @@ def _refuse_effects(sql_asset: SqlAsset, environment: str, tags: Mapping[str, st
 
 
 def computed(
-    sql_asset: SqlAsset, spark: SparkSession, keys: Sequence[PartitionKey], frames: Mapping[str, DataFrame]
+    sql_asset: SqlAsset,
+    spark: SparkSession,
+    keys: Sequence[PartitionKey],
+    frames: Mapping[str, DataFrame],
+    *,
+    pinned: bool = False,
 ) -> DataFrame:
-    """Return the rows of a query or of a Python function for these partitions, with their partition columns."""
+    """Return the rows of a query or of a Python function for these partitions, with their partition columns.
+
+    `pinned`: the frames are batches of partitions, as a run has them, and not rows that somebody wrote for a test.
+    """
     register_functions(spark, sql_asset.sql)
     if sql_asset.sql.query is not None:
-        return _queried(sql_asset, spark, sql_asset.sql.query, keys, frames)
+        return _queried(sql_asset, spark, sql_asset.sql.query, keys, frames, pinned=pinned)
     return _python(sql_asset, spark, keys, frames)
 
 
@@ -93,7 +101,8 @@ def row_error(sql_asset: SqlAsset, keys: Sequence[PartitionKey], error: Exceptio
     columns = {
         name: [*upstream.schema.names, *upstream.partitioning.names] for name, upstream in sql_asset.upstreams.items()
     }
-    return run_problem(error, sql_asset.scopes, keys, columns)
+    read = [sql_asset.read_columns(chunk) for chunk in _chunks(keys)]
+    return run_problem(error, sql_asset.scopes, keys, columns, [{}, *read])
 
 
 def broken_expectations(sql_asset: SqlAsset, counts: Mapping[str, int]) -> str:
@@ -112,14 +121,21 @@ def _queried(
     query: exp.Query,
     keys: Sequence[PartitionKey],
     frames: Mapping[str, DataFrame],
+    *,
+    pinned: bool,
 ) -> DataFrame:
     """Return the query's rows for all of these partitions; the partition columns come first."""
-    chunks = [keys[start : start + AT_ONCE] for start in range(0, len(keys), AT_ONCE)]
-    if len(chunks) == 1:
-        return rows_of(spark, sql_asset.scopes, query, keys, frames)
-    return union_all(
-        [rows_of(spark, sql_asset.scopes, query, chunk, narrowed(sql_asset, chunk, frames)) for chunk in chunks]
-    )
+    chunks = _chunks(keys)
+    arms = []
+    for chunk in chunks:
+        inputs = frames if len(chunks) == 1 else narrowed(sql_asset, chunk, frames)
+        read = sql_asset.read_values(chunk) if pinned else {}
+        arms.append(rows_of(spark, sql_asset.scopes, query, chunk, inputs, read=read))
+    return union_all(arms)
+
+
+def _chunks(keys: Sequence[PartitionKey]) -> list[Sequence[PartitionKey]]:
+    return [keys[start : start + AT_ONCE] for start in range(0, len(keys), AT_ONCE)]
 
 
 def narrowed(
@@ -186,7 +202,7 @@ def _program(
     register_functions(spark, sql_asset.sql)
     inputs = {}
     for using in sql.using:
-        frame = _queried(sql_asset, spark, using.query, keys, frames)
+        frame = _queried(sql_asset, spark, using.query, keys, frames, pinned=True)
         inputs[using.name] = frame.toDF(*(f"{FOR}{name}" for name in names), *frame.columns[len(names) :])
     options = dict(sql.options)
     program = Program(

@@ -40,9 +40,9 @@ def pin(
     the upstream's dimensions are not missing: a first week may have fewer days.
     """
     build, upstream = opened.build, edge.upstream
-    keys_by_partition = {
-        partition: edge.dependency.upstream_of(partition, members=members).keys for partition in build.partitions
-    }
+    # All of them at once: one after the other, a year of days and its hours takes ten times as long.
+    mapped = edge.dependency.upstream_of_each(build.partitions, members=members)
+    keys_by_partition = {partition: each.keys for partition, each in zip(build.partitions, mapped, strict=True)}
     wanted = sorted({key for keys in keys_by_partition.values() for key in keys})
     current = {**opened.catalog.current(upstream.name, wanted), **(ahead or {})}
     if missing := sorted({key for keys in _missing_keys(build, edge, keys_by_partition, current) for key in keys}):

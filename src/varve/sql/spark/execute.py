@@ -21,7 +21,8 @@ from varve.sql.evaluate.constants import literal_text
 from varve.sql.names.written_query import QueryPiece, text_of, written_query
 from varve.sql.spark.plans import cannot_run, not_shared
 from varve.sql.spark.refusals import problem_of
-from varve.sql.spark.scope_join import SCOPES, ScopeNames, join_form
+from varve.sql.spark.scope_join import SCOPES, ScopeNames, join_form, scopes_reading
+from varve.sql.spark.scope_table import fitting, scope_table
 from varve.sql.spark.shared_query import no_lateral
 from varve.sql.syntax.errors import SqlError
 
@@ -34,7 +35,9 @@ if TYPE_CHECKING:
     from varve.model.partitions.key import PartitionKey
     from varve.sql.names.visible import Columns
     from varve.sql.names.written_query import WrittenQuery
+    from varve.sql.partitions.read_values import ReadValues
     from varve.sql.partitions.scopes import Scope, Scopes
+    from varve.sql.spark.scope_join import ReadColumns
     from varve.sql.syntax.sql_file import SqlDataset
 
 
@@ -44,6 +47,8 @@ def rows_of(
     query: exp.Query,
     keys: Sequence[PartitionKey],
     inputs: Mapping[str, DataFrame],
+    *,
+    read: Mapping[str, ReadValues] | None = None,
 ) -> DataFrame:
     """Return the query's rows for all of these partitions, with their partition columns; nothing runs yet.
 
@@ -53,11 +58,13 @@ def rows_of(
         query: the dataset's query, or an input of its foreign transformation.
         keys: the partitions to compute.
         inputs: by dataset, the rows that the query reads, for all of the partitions.
+        read: by dataset, which values of its partition columns each of the partitions reads, in their order. The inputs
+            must have no rows outside the partitions that the planner knows of.
     """
     partition_scopes = [scopes.of(key) for key in keys]
     if not scopes.axes:
         return per_scope_rows(spark, scopes, query, partition_scopes, inputs)
-    together = together_rows(spark, scopes, query, partition_scopes, inputs)
+    together = together_rows(spark, scopes, query, partition_scopes, inputs, read=read)
     return per_scope_rows(spark, scopes, query, partition_scopes, inputs) if together is None else together
 
 
@@ -67,6 +74,8 @@ def together_rows(
     query: exp.Query,
     partition_scopes: Sequence[Scope],
     inputs: Mapping[str, DataFrame],
+    *,
+    read: Mapping[str, ReadValues] | None = None,
 ) -> DataFrame | None:
     """Return the rows of all scopes from one join; None where Spark accepts neither form, or gives it other columns.
 
@@ -78,7 +87,8 @@ def together_rows(
     names = ScopeNames.beside(text.text, scopes.partitioning.names)
     expected: list[tuple[str, str]] | None = None
     frames: dict[str, DataFrame] | None = None
-    for pieces in shared_query_forms(text, names):
+    read = fitting(read or {}, inputs)
+    for pieces in shared_query_forms(text, names, {dataset: values.types for dataset, values in read.items()}):
         if expected is None or frames is None:
             single_scope = single_scope_query(text, partition_scopes[0])
             # The columns of the inputs are enough here: how they are read (in Python, by a join) is no part of the
@@ -91,6 +101,8 @@ def together_rows(
             except AnalysisException:
                 return None
             frames = {**inputs, SCOPES: scope_table(spark, scopes, partition_scopes, names)}
+        for dataset in [name for name in read if any(piece.dataset == scopes_reading(name) for piece in pieces)]:
+            frames[scopes_reading(dataset)] = scope_table(spark, scopes, partition_scopes, names, read[dataset])
         try:
             rows = sql(spark, pieces, frames)
             if rows.dtypes[len(names.keys) :] != expected or cannot_run(explain_extended(spark, pieces, frames)):
@@ -112,15 +124,21 @@ def explain_extended(spark: SparkSession, pieces: Sequence[QueryPiece], inputs: 
     return explanation
 
 
-def shared_query_forms(query: WrittenQuery, names: ScopeNames) -> Iterator[list[QueryPiece]]:
+def shared_query_forms(
+    query: WrittenQuery, names: ScopeNames, read: ReadColumns | None = None
+) -> Iterator[list[QueryPiece]]:
     """Yield the query for all scopes in its possible forms, the cheapest first.
 
-    The join comes first: where a side of an outer join names a scope, Spark decorrelates a LATERAL query into the
-    product of all scopes and all rows (122 million for a year of hourly rows).
+    The joins come first: where a side of an outer join names a scope, Spark decorrelates a LATERAL query into the
+    product of all scopes and all rows (122 million for a year of hourly rows). Of them the one by equality with what
+    the scopes read, where that is known.
     """
     if no_lateral(query.tree, query.variables):
         return
-    if (pieces := join_form(query, names)) is not None:
+    if (pieces := join_form(query, names, {})) is not None:
+        by_equality = join_form(query, names, read) if read else None
+        if by_equality is not None and by_equality != pieces:
+            yield by_equality
         yield pieces
     yield lateral_form(query, names)
 
@@ -143,11 +161,14 @@ def single_scope_query(query: WrittenQuery, scope: Scope) -> list[QueryPiece]:
     return query.pieces([*query.inputs(), *query.bound(lambda name: literal_text(scope.values[name]))])
 
 
-def running(scopes: Scopes, columns: Mapping[str, Sequence[str]], partition: PartitionKey | None) -> dict[str, str]:
+def running(
+    scopes: Scopes, columns: Mapping[str, Sequence[str]], partition: PartitionKey | None, read: ReadColumns
+) -> dict[str, str]:
     """Return what Spark runs for each query of a file, for display: for this partition.
 
-    Without a partition, for an example of one and for many at once. Inputs have the names of their datasets here, and
-    the table of the scopes is `varve.scopes`.
+    Without a partition, for an example of one and for many at once, with what they `read`. Inputs have the names of
+    their datasets here, and the table of the scopes is `varve.scopes`; with a row for each value of DATASET that is
+    read, `varve.scopes_reading.DATASET`.
     """
     texts: dict[str, str] = {}
     dataset = scopes.dataset
@@ -160,7 +181,7 @@ def running(scopes: Scopes, columns: Mapping[str, Sequence[str]], partition: Par
         if partition is not None or not scopes.axes:
             continue
         tables = ScopeNames.beside(text.text, scopes.partitioning.names)
-        together = next(shared_query_forms(text, tables), None)
+        together = next(shared_query_forms(text, tables, read), None)
         why = no_lateral(query, text.variables)
         title = "many partitions at once" + ("" if together else f": each by itself, because of {why}")
         texts[f"{of}{title}"] = text_of(together, str) if together else ""
@@ -249,24 +270,6 @@ def sql(spark: SparkSession, pieces: Sequence[QueryPiece], inputs: Mapping[str, 
         return spark.sql(text_of(pieces, str))
     frames: dict[str, Any] = {name: inputs[dataset] for dataset, name in names.items()}
     return spark.sql(text, **frames)
-
-
-def scope_table(spark: SparkSession, scopes: Scopes, partition_scopes: Sequence[Scope], names: ScopeNames) -> DataFrame:
-    """Return the scopes as a table with a typed column for each variable and each partition column."""
-    types = scopes.types
-    kinds = {column.name: column.type for column in scopes.dataset.partition_columns}
-    columns = [
-        *((names.column(name), kind) for name, kind in types.items()),
-        *zip(names.keys, (kinds[name] for name in scopes.partitioning.names), strict=True),
-    ]
-    rows = [
-        (
-            *(scope.values[name].value for name in types),
-            *(scopes.partition_values(scope.partition)[name].value for name in scopes.partitioning.names),
-        )
-        for scope in partition_scopes
-    ]
-    return spark.createDataFrame(rows, ", ".join(f"`{name}` {kind}" for name, kind in columns))
 
 
 def _columns(inputs: Mapping[str, DataFrame]) -> Columns:

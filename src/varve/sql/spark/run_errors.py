@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from varve.model.partitions.key import PartitionKey
     from varve.sql.partitions.scopes import Scopes
+    from varve.sql.spark.scope_join import ReadColumns
 
 # `spark.sql` gives DataFrames names of these lengths: in classic mode, and on Spark Connect.
 _NAME_LENGTHS = (len("_pyspark_") + 32, len("_pyspark_connect_temp_view_") + 32)
@@ -56,7 +57,11 @@ def run_message(error: Exception) -> str:
 
 
 def run_problem(
-    error: Exception, scopes: Scopes, keys: Sequence[PartitionKey], columns: Mapping[str, Sequence[str]]
+    error: Exception,
+    scopes: Scopes,
+    keys: Sequence[PartitionKey],
+    columns: Mapping[str, Sequence[str]],
+    read: Sequence[ReadColumns] = ({},),
 ) -> str:
     """Return the sentence for an error that rows have caused, with its place in the file; "" for one of another kind.
 
@@ -65,22 +70,27 @@ def run_problem(
         scopes: the scopes of the dataset.
         keys: the partitions of the run.
         columns: by dataset, the columns that the query reads.
+        read: of which partition columns it is known what the partitions read, for each query of the run.
     """
     message = run_message(error)
     if not message:
         return ""
     source = scopes.dataset.source
-    span = _place(error, scopes, keys, columns)
+    span = _place(error, scopes, keys, columns, read)
     return f"{source.path}: {message}" if span is None else str(Problem(source, span, message))
 
 
 def _place(
-    error: Exception, scopes: Scopes, keys: Sequence[PartitionKey], columns: Mapping[str, Sequence[str]]
+    error: Exception,
+    scopes: Scopes,
+    keys: Sequence[PartitionKey],
+    columns: Mapping[str, Sequence[str]],
+    read: Sequence[ReadColumns],
 ) -> Span | None:
     """Return the span of the file that Spark quotes; None where it quotes nothing, or nothing of the file."""
     fragments = [fragment for each in _with_causes(error) for fragment in _fragments(each)]
     for fragment in fragments:
-        for pieces in _texts(scopes, keys, columns):
+        for pieces in _texts(scopes, keys, columns, read):
             for length in _NAME_LENGTHS:
                 name = "x" * length
                 text = text_of(pieces, lambda _, name=name: name)  # type: ignore[misc]
@@ -99,7 +109,7 @@ def _place(
 
 
 def _texts(
-    scopes: Scopes, keys: Sequence[PartitionKey], columns: Mapping[str, Sequence[str]]
+    scopes: Scopes, keys: Sequence[PartitionKey], columns: Mapping[str, Sequence[str]], read: Sequence[ReadColumns]
 ) -> Iterator[Sequence[QueryPiece]]:
     """Yield the texts that Spark may have been given: of many scopes together, of each scope, and those of EXPECT."""
     sql = scopes.dataset
@@ -108,7 +118,9 @@ def _texts(
     for query in sql.queries:
         text = written_query(sql, query, columns.get)
         if scopes.axes:
-            yield from shared_query_forms(text, ScopeNames.beside(text.text, scopes.partitioning.names))
+            names = ScopeNames.beside(text.text, scopes.partitioning.names)
+            for read_columns in read:
+                yield from shared_query_forms(text, names, read_columns)
         for key in islice(keys, _MOST_SCOPES):
             yield single_scope_query(text, scopes.of(key))
 

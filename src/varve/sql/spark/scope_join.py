@@ -11,13 +11,18 @@ JOIN, which has the precedence of JOIN), keys in GROUP BY and PARTITION BY, LATE
 variable. CTEs that name a variable are written out where they are referred to. ORDER BY of the whole query is removed:
 rows have no order in a table.
 
+For a condition such as BETWEEN, Spark would compare each row with each scope. Where it is known which values of an
+input's partition columns each scope reads (partitions/read_values.py), the scopes' table has a row for each of them,
+and is joined with that input by equality. The author's condition stays: the equality only leaves out what it, or
+another condition of the query, refuses.
+
 Not here: which queries cannot be rewritten so (shared_query.py).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from sqlglot import exp
 
@@ -29,13 +34,20 @@ from varve.sql.spark.shared_query import is_plain, no_join, selects_of
 from varve.sql.syntax.errors import Span
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from varve.sql.names.written_query import WrittenQuery
     from varve.sql.spark.clause_layout import CteText, SelectText
 
 # The name of the pseudo dataset that stands for the table of the scopes.
 SCOPES = "varve.scopes"
+# By dataset, the partition columns of which it is known what each scope reads.
+ReadColumns: TypeAlias = "Mapping[str, Collection[str]]"
+
+
+def scopes_reading(dataset: str) -> str:
+    """Return the name of the pseudo dataset that has a row for each scope and each of the values that it reads."""
+    return f"{SCOPES}_reading.{dataset}"
 
 
 @dataclass(frozen=True)
@@ -61,26 +73,31 @@ class ScopeNames:
         """Return the name of the column of a variable."""
         return f"{self.table}_v_{name}"
 
+    def read(self, name: str) -> str:
+        """Return the name of the column with the values of an input's partition column that the scope reads."""
+        return f"{self.table}_r_{name}"
+
     @property
     def key_columns(self) -> list[str]:
         """The partition columns of the scopes, as SQL."""
         return [f"{self.table}.`{key}`" for key in self.keys]
 
 
-def join_form(query: WrittenQuery, names: ScopeNames) -> list[QueryPiece] | None:
+def join_form(query: WrittenQuery, names: ScopeNames, read: ReadColumns) -> list[QueryPiece] | None:
     """Return the query for all scopes, with their keys before its own columns; None where it cannot be written so."""
     if no_join(query.tree, query.variables):
         return None
     try:
-        return _Join(query, names).pieces()
+        return _Join(query, names, read).pieces()
     except (UnknownLayout, IndexError, UnplacedName):
         return None
 
 
 class _Join:
-    def __init__(self, query: WrittenQuery, names: ScopeNames) -> None:
+    def __init__(self, query: WrittenQuery, names: ScopeNames, read: ReadColumns) -> None:
         self.query = query
         self.names = names
+        self.read = read
         self.text = layout(query.text, query.tokens)
         self.edits = [*query.inputs(), *query.bound(names.variable)]
         with_ = query.tree.args.get("with_")
@@ -176,7 +193,9 @@ class _Join:
         sources = [from_.this, *(join.this for join in joins)]
         if len(sources) != len(text.sources) or not all(map(is_plain, sources)):
             raise UnknownLayout
-        edits = [Edit(Span(text.sources[0], text.sources[0]), (*scopes, QueryPiece(" CROSS JOIN ")))]
+        edits = self._beside_what_they_read(select, sources, text.sources)
+        if not edits:
+            edits = [Edit(Span(text.sources[0], text.sources[0]), (*scopes, QueryPiece(" CROSS JOIN ")))]
         for source, start, comma in zip(sources, text.sources, text.commas, strict=True):
             if comma is not None:
                 edits.append(Edit.of(comma.start, comma.end, " CROSS JOIN "))
@@ -187,6 +206,42 @@ class _Join:
                     raise UnknownLayout
                 edits.append(Edit.of(start, start, "LATERAL "))
         return edits
+
+    def _beside_what_they_read(
+        self, select: exp.Select, sources: Sequence[exp.Expr], starts: Sequence[int]
+    ) -> list[Edit]:
+        """Return edits that join the scopes by equality with the first source of which is known what they read.
+
+        Only inner joins stand before it, so that leaving out rows of it is all that the equality does. None of them
+        names a variable, because the scopes cannot be seen there. Empty where there is no such source.
+        """
+        joins: list[exp.Join] = select.args.get("joins") or []
+        for place, (source, start) in enumerate(zip(sources, starts, strict=True)):
+            if place and not _is_inner(joins[place - 1]):
+                break
+            if isinstance(source, exp.Table) and (columns := self._read_columns(source)):
+                return self._joined(source, start, columns)
+            if self._follows(source if not place else joins[place - 1]):
+                break
+        return []
+
+    def _joined(self, source: exp.Table, start: int, columns: Collection[str]) -> list[Edit]:
+        """Return edits that join the scopes with a source by equality with what they read of it."""
+        alias = source.args.get("alias")
+        end = (source.this if alias is None else alias.this).meta["end"] + 1
+        name = source.alias_or_name.replace("`", "``")
+        scopes = QueryPiece("", dataset=scopes_reading(_dataset(source)))
+        equal = [f"`{name}`.`{column}` = {self.names.table}.`{self.names.read(column)}`" for column in columns]
+        return [
+            Edit(Span(start, start), (QueryPiece("("), scopes, QueryPiece(f" AS {self.names.table} JOIN "))),
+            Edit.of(end, end, f" ON {' AND '.join(equal)})"),
+        ]
+
+    def _read_columns(self, source: exp.Table) -> Collection[str]:
+        """The partition columns of a table of which it is known what the scopes read; empty where there are none."""
+        alias = source.args.get("alias")
+        is_renamed = alias is not None and alias.args.get("columns")
+        return () if is_renamed or not source.db else self.read.get(_dataset(source), ())
 
     def _references(self, tree: exp.Expr) -> None:
         """Add edits that write out each CTE that depends on a scope where it is referred to."""
@@ -222,6 +277,16 @@ class _Join:
     def _follows(self, node: exp.Expr) -> bool:
         """Whether a node names a variable of the scope, or a CTE that does."""
         return any(variable_of(node, self.query.variables) or self._is_inlined(node) for node in node.walk())
+
+
+def _dataset(table: exp.Table) -> str:
+    return f"{table.db}.{table.name}".lower()
+
+
+def _is_inner(join: exp.Join) -> bool:
+    """Whether a join gives pairs of rows of both sides under its ON, and nothing else."""
+    plain = not join.side and not join.method and (join.kind or "").upper() in {"", "INNER", "CROSS"}
+    return plain and not join.args.get("using")
 
 
 def _within(span: Span, outer: Span) -> bool:

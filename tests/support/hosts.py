@@ -62,7 +62,9 @@ class Host:
         subprocess.run(self.words(["kill", "-KILL", "-1"]), check=False, capture_output=True, timeout=COMMAND_SECONDS)
 
     def end(self) -> None:
-        """Switch the host off: its processes, folders and links are gone."""
+        """Switch the host off: its processes, folders and links are gone. It may be off already."""
+        if self.holder.poll() is not None:
+            return
         with suppress(ProcessLookupError):
             # The kernel ends the others with it.
             os.kill(self.first, signal.SIGKILL)

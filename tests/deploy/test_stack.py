@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from tests.deploy.processes import Stack
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(3_600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(3_600), pytest.mark.xdist_group("stack")]
 
 FIRST, SECOND, *LATER = DAYS = days(dt.date(2013, 4, 1), 22)
 ORIGINS = ("EWR", "JFK", "LGA")

@@ -1,4 +1,4 @@
-"""A Python that has what requirements-executor.txt names, and what that needs, and nothing else: no Varve, no Dagster.
+"""A Python that has what requirements-executor.txt names, or some packages, and what those need: no Varve, no Dagster.
 
 It is made of links to the packages of this environment, so that nothing is fetched.
 """
@@ -23,10 +23,10 @@ def requirements() -> list[Requirement]:
     return [Requirement(line) for line in lines if line]
 
 
-def needed_packages(wanted: list[Requirement], *, without: str = "") -> dict[str, metadata.Distribution]:
+def needed_packages(wanted: list[Requirement]) -> dict[str, metadata.Distribution]:
     """The installed distributions of these requirements and of all that they require, by their names."""
     found: dict[str, metadata.Distribution] = {}
-    todo = [each for each in wanted if _normal(each.name) != _normal(without)]
+    todo = [*wanted]
     while todo:
         requirement = todo.pop()
         name = _normal(requirement.name)
@@ -41,11 +41,12 @@ def needed_packages(wanted: list[Requirement], *, without: str = "") -> dict[str
     return found
 
 
-def executor_python(folder: Path, *, without: str = "") -> Path:
-    """Make the environment in a folder and return its interpreter; `without`: leave one of the named packages out."""
+def executor_python(folder: Path, *, packages: tuple[str, ...] | None = None) -> Path:
+    """Make the environment in a folder and return its interpreter; `packages`: in place of those of the list."""
     venv.create(folder, symlinks=True, with_pip=False)
     (site,) = folder.glob("lib/python*/site-packages")
-    for distribution in needed_packages(requirements(), without=without).values():
+    wanted = requirements() if packages is None else [Requirement(name) for name in packages]
+    for distribution in needed_packages(wanted).values():
         for file in distribution.files or ():
             top = file.parts[0]
             if top in {"..", "__pycache__"} or (link := site / top).exists():

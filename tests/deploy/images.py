@@ -10,6 +10,7 @@ import re
 import shlex
 from dataclasses import dataclass, field
 from functools import cache
+from graphlib import TopologicalSorter
 from typing import TYPE_CHECKING, Any
 
 import yaml
@@ -178,9 +179,11 @@ def interpolated(text: str, variables: Mapping[str, str]) -> str:
     return _VARIABLE.sub(replaced, text)
 
 
+def dependencies(all_services: Mapping[str, Service]) -> TopologicalSorter[str]:
+    """The names of the services, each after those that it depends on."""
+    return TopologicalSorter({name: set(each.depends) for name, each in all_services.items()})
+
+
 def in_order(all_services: Mapping[str, Service]) -> Sequence[Service]:
     """The services, each after those that it depends on."""
-    from graphlib import TopologicalSorter
-
-    order = TopologicalSorter({name: set(each.depends) for name, each in all_services.items()}).static_order()
-    return [all_services[name] for name in order]
+    return [all_services[name] for name in dependencies(all_services).static_order()]

@@ -1,4 +1,4 @@
-"""What Varve sends to Spark's Python workers runs in a Python that has requirements-executor.txt and nothing else.
+"""What Varve sends to Spark's workers runs in a Python that has what requirements-executor.txt names for it alone.
 
 A worker is played by that Python: it is given what Spark gives it, the pickled function, the numbers of its tasks and
 Spark's own modules. The stack's test (test_stack.py) has Spark itself start it.
@@ -22,7 +22,7 @@ import pyspark
 import pytest
 from pyspark import cloudpickle
 
-from tests.deploy.executor_python import executor_python
+from tests.deploy.executor_python import executor_python, requirements
 from tests.support.sales import key, sales_dataset
 from varve.model.dataset import Dataset, StoreKind
 from varve.model.landing.options import LandingOptions
@@ -52,6 +52,10 @@ with pa.ipc.new_stream(sys.stdout.buffer, batches[0].schema) as out:
 """
 ROWS = [{"product": f"p{number}", "sold": number, "price": 1.5, "at": "2013-07-01 12:00:00"} for number in range(3)]
 DETROIT = key("Detroit")
+# What the workers need for each of what Varve has them do; s3fs comes on top where it is done on S3 (test_stack.py).
+READING = ("fsspec", "pyarrow", "tzdata")
+LOADING = ("adbc-driver-postgresql", "fsspec", "pyarrow")
+OF_FORMATS = {"csv": READING, "csv.gz": READING, "jsonl": READING, "avro": (*READING, "fastavro")}
 
 
 @dataclass
@@ -96,7 +100,8 @@ class Table:
 
 @pytest.fixture(scope="module")
 def worker(tmp_path_factory: pytest.TempPathFactory) -> Worker:
-    return Worker(executor_python(tmp_path_factory.mktemp("executor") / "python"))
+    """One that has what a load needs."""
+    return Worker(executor_python(tmp_path_factory.mktemp("executor") / "python", packages=LOADING))
 
 
 def landing_dataset() -> Dataset:
@@ -129,16 +134,22 @@ def taken(worker: Worker, folder: Path, kind: str) -> list[dict[str, Any]]:
     return table.collect()  # type: ignore[return-value]
 
 
-@pytest.mark.parametrize("kind", ["csv", "csv.gz", "jsonl", "avro"])
-def test_landing_files_of_every_format_are_read(worker: Worker, tmp_path: Path, kind: str) -> None:
-    rows = taken(worker, tmp_path, kind)
+@pytest.mark.parametrize("kind", OF_FORMATS)
+def test_landing_files_of_every_format_are_read(tmp_path: Path, kind: str) -> None:
+    rows = taken(Worker(executor_python(tmp_path / "python", packages=OF_FORMATS[kind])), tmp_path, kind)
     assert [(row["product"], row["sold"], row["price"]) for row in rows] == [(f"p{n}", n, 1.5) for n in range(3)]
     assert {row["at"].isoformat() for row in rows} == {"2013-07-01T16:00:00+00:00"}
 
 
-@pytest.mark.parametrize(("package", "kind"), [("fastavro", "avro"), ("tzdata", "csv")])
+def test_the_list_names_what_some_work_needs_and_nothing_else() -> None:
+    needed = {package for packages in (*OF_FORMATS.values(), LOADING) for package in packages}
+    assert {requirement.name for requirement in requirements()} == needed | {"s3fs"}
+
+
+@pytest.mark.parametrize(("package", "kind"), [("fastavro", "avro"), ("tzdata", "csv"), ("fsspec", "jsonl")])
 def test_without_a_package_of_the_list_its_work_fails(tmp_path: Path, package: str, kind: str) -> None:
-    bare = Worker(executor_python(tmp_path / "python", without=package))
+    rest = tuple(name for name in OF_FORMATS[kind] if name != package)
+    bare = Worker(executor_python(tmp_path / "python", packages=rest))
     with pytest.raises(AssertionError, match=f"{package}|No time zone found"):
         taken(bare, tmp_path, kind)
 

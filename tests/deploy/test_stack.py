@@ -1,4 +1,4 @@
-"""The stack of deploy/compose as processes: files of two days arrive, and readers of both stores see what was sent.
+"""The stack of deploy/compose on hosts of its own: files of two days arrive, and readers see what was sent.
 
 Every command, variable and health check is the kit's (processes.py); executors have requirements-executor.txt alone.
 """
@@ -6,110 +6,23 @@ Every command, variable and health check is the kit's (processes.py); executors 
 from __future__ import annotations
 
 import datetime as dt
-import json
-import shlex
-import shutil
-import subprocess
-import sys
-import tempfile
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import psycopg
 import pytest
-import s3fs
-from psycopg import sql
 
 from resources.partner import FLIGHTS_COLUMNS, PLANES_COLUMNS, WEATHER_COLUMNS, planes, send, weather_by_hour
-from tests.deploy.processes import Stack
-from tests.documents.pages import blocks
+from tests.deploy.clients import in_the_lake, in_the_warehouse, land, published
 from tests.e2e.project import days, flights, hours_of, wait_until
-from tests.support.environment import clean_environment
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from pathlib import Path
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(3_600)]
+    from tests.deploy.processes import Stack
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(3_600), pytest.mark.xdist_group("stack")]
 
 FIRST, SECOND, *LATER = DAYS = days(dt.date(2013, 4, 1), 22)
-# What the page types into containers: the service, and the words after it.
-SWITCHED_ON = [
-    shlex.split(command.partition(" exec ")[2])
-    for block in blocks("console") if block.runner == "tests/deploy/test_stack.py"
-    for command in block.commands if " exec " in command
-]  # fmt: skip
 ORIGINS = ("EWR", "JFK", "LGA")
-# A client that has never heard of Varve.
-READER = """
-import json, sys
-from pyspark.sql import SparkSession
-spark = SparkSession.builder.remote(sys.argv[1]).getOrCreate()
-print(json.dumps([list(map(str, row)) for row in spark.sql(sys.argv[2]).collect()]))
-"""
-
-
-@pytest.fixture(scope="module")
-def stack() -> Iterator[Stack]:
-    """All services, up and well, with the sensors that docs/deploy.md switches on."""
-    assert {command[0] for command in SWITCHED_ON} == {"daemon"}
-    folder = Path(tempfile.mkdtemp(prefix="varve-kit-"))
-    folder.chmod(0o755)
-    found = Stack.of(folder)
-    try:
-        found.start()
-        for service, *command in SWITCHED_ON:
-            done = found.run(service, *command)
-            assert done.returncode == 0, done.stdout
-        yield found
-    finally:
-        found.stop()
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def land(stack: Stack, local: Path) -> None:
-    """The partner puts what is in a local folder into the bucket."""
-    environment = stack.environment(stack.services["bucket"])
-    bucket = s3fs.S3FileSystem(
-        key=environment["AWS_ACCESS_KEY_ID"], secret=environment["AWS_SECRET_ACCESS_KEY"],
-        endpoint_url=environment["AWS_ENDPOINT_URL"], use_listings_cache=False,
-    )  # fmt: skip
-    for file in sorted(local.rglob("*.csv")):
-        bucket.put_file(file, f"varve/landing/{file.relative_to(local)}")
-
-
-def admin(stack: Stack) -> psycopg.Connection:
-    """The server's administrator, in Varve's database."""
-    return psycopg.connect(stack.environment(stack.services["roles"])["VARVE_POSTGRES_URL"], autocommit=True)
-
-
-def published(stack: Stack) -> dict[str, int]:
-    """How many partitions each dataset has."""
-    with admin(stack) as connection:
-        if connection.execute("select to_regclass('varve.current')").fetchone() == (None,):
-            return {}
-        counted = connection.execute("select dataset, count(*) from varve.current group by 1").fetchall()
-    return dict(counted)
-
-
-def in_the_lake(stack: Stack, query: str) -> list[list[str]]:
-    """The rows of a query, by any client of the stack's Spark."""
-    remote = stack.environment(stack.services["code"])["VARVE_SPARK_REMOTE"]
-    done = subprocess.run(
-        [sys.executable, "-c", READER, remote, query], env=clean_environment(), cwd="/", capture_output=True, text=True,
-        timeout=600, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    rows: list[list[str]] = json.loads(done.stdout)
-    return rows
-
-
-def as_reader(stack: Stack, query: str) -> list[tuple[Any, ...]]:
-    """The rows of a query in the warehouse, as the role of readers, with a password over TCP."""
-    with admin(stack) as connection:
-        connection.execute(sql.SQL("alter role varve_reader password {}").format(sql.Literal("readers")))
-    address = stack.addresses["postgres"]
-    with psycopg.connect(f"postgresql://varve_reader:readers@{address}/varve") as reader:
-        return reader.execute(query.encode()).fetchall()
 
 
 def test_files_of_two_days_become_what_readers_count(stack: Stack, tmp_path: Path) -> None:
@@ -134,7 +47,7 @@ def test_files_of_two_days_become_what_readers_count(stack: Stack, tmp_path: Pat
     counted = in_the_lake(stack, "SELECT day, count(*) FROM flights.departures GROUP BY day ORDER BY day")
     assert counted == [[str(day), str(len(flights(day)))] for day in (FIRST, SECOND)]
     assert in_the_lake(stack, "SELECT count(*) FROM flights.fleet") == [[str(len(planes()))]]
-    assert as_reader(stack, "select count(distinct month) from flights.monthly_fleet") == [(12,)]
+    assert in_the_warehouse(stack, "select count(distinct month) from flights.monthly_fleet") == [(12,)]
     # The web server answers as a person's browser asks it.
     health = stack.services["webserver"].health
     assert stack.run("webserver", *health).returncode == 0

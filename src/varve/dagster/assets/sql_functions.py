@@ -6,19 +6,18 @@ Not here: how they are found (varve/sql/code/functions.py).
 from __future__ import annotations
 
 import shutil
-import sys
-from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from varve.dagster.assets.python_files import named_module
+from varve.dagster.runs.own_modules import pickled_by_value
 from varve.model.errors import NOTHING_LOST, VarveError
 from varve.sql.names.own_functions import called_functions, calls_in
 from varve.stores.frames import spark_says
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from pyspark.sql import SparkSession
 
@@ -40,7 +39,7 @@ def register_functions(spark: SparkSession, sql: SqlDataset) -> None:
             _register_java(spark, sql, function, root)
             continue
         called = _imported(sql, function, root)
-        with _modules_by_value(root):
+        with pickled_by_value(root):
             spark.udf.register(function.name, called, function.returns)
 
 
@@ -95,31 +94,3 @@ def _place_of_call(sql: SqlDataset, function: SqlFunction) -> str:
     calls = [call for tree in trees for call in calls_in(tree) if call.name.lower() == function.name.lower()]
     line, column = sql.source.position(min(call.meta["start"] for call in calls if "start" in call.meta))
     return f"{sql.source.path}:{line}:{column}"
-
-
-@contextmanager
-def _modules_by_value(root: Path) -> Iterator[None]:
-    """Have functions pickled with what they use of the project's modules: Spark's workers do not find those."""
-    from pyspark import cloudpickle
-
-    pickling: Any = cloudpickle
-    root = root.resolve()
-    own = [module for name, module in list(sys.modules.items()) if _is_own(name, module, root)]
-    known = set(pickling.list_registry_pickle_by_value())
-    added = [module for module in own if module.__name__ not in known]
-    for module in added:
-        pickling.register_pickle_by_value(module)
-    try:
-        yield
-    finally:
-        for module in added:
-            pickling.unregister_pickle_by_value(module)
-
-
-def _is_own(name: str, module: object, root: Path) -> bool:
-    """Whether a module is a file of the project; a virtual environment in its folder is none of it."""
-    file = getattr(module, "__file__", None)
-    if not isinstance(file, str) or getattr(module, "__name__", None) != name:
-        return False
-    place = Path(file)
-    return name.partition(".")[0] != "varve" and place.is_relative_to(root) and "site-packages" not in place.parts

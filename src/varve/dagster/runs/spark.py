@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import importlib
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dagster_pyspark import LazyPySparkResource
 from pydantic import Field, PrivateAttr
 from pyspark.sql import SparkSession  # noqa: TC002 - pydantic reads the annotation of a field
 
+from varve.dagster.runs.own_modules import pickle_by_value
 from varve.project import Project
 from varve.services.spark import open_session
 
@@ -53,6 +55,8 @@ class SparkResource(LazyPySparkResource):
             opener.shutdown(wait=False)
 
     def _init_session(self) -> None:
+        # Each time that the session is asked for: modules are imported meanwhile.
+        pickle_by_value(Path(self.project) if self.project else Project.find().root)
         if self._spark_session is None:
             if self._opening is not None:
                 self._spark_session = self._opening.result()

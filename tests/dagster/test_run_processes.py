@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from multiprocessing import forkserver
 from pathlib import Path
 
 import pytest
@@ -35,12 +36,17 @@ if __name__ == "__main__":
 
 
 def describe(queue: object) -> None:
-    """Describe what a run's process has when it starts, in the queue."""
+    """Describe what a run's process has when it starts, in the queue; then it loads definitions, as each run does."""
+    from varve.dagster.runs.processes import fork_runs
+
+    warm, definitions = "pyspark.sql.connect.session" in sys.modules, "pipeline_defs.definitions" in sys.modules
+    fork_runs()
     description = {
         "pid": os.getpid(),
-        "warm": "pyspark.sql.connect.session" in sys.modules,
+        "warm": warm,
         # The run's process imports the project's own modules itself: what they open must not be shared.
-        "definitions": "pipeline_defs.definitions" in sys.modules,
+        "definitions": definitions,
+        "own fork server": forkserver._forkserver._forkserver_pid is not None,
     }
     queue.put(json.dumps(description))  # type: ignore[attr-defined]
     queue.close()  # type: ignore[attr-defined]
@@ -65,6 +71,12 @@ def test_a_code_server_forks_its_runs_from_a_process_that_has_imported_what_they
     assert second["warm"]
     assert not first["definitions"]
     assert first["pid"] != second["pid"]
+
+
+def test_a_run_starts_no_fork_server_of_its_own(tmp_path: Path) -> None:
+    """It has the words of its code server, and would import everything again in a process that nobody uses."""
+    first, second = described(tmp_path, "api", "grpc")
+    assert (first["own fork server"], second["own fork server"]) == (False, False)
 
 
 def test_every_other_process_spawns_as_python_does(tmp_path: Path) -> None:

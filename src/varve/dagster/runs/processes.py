@@ -42,8 +42,12 @@ PRELOADED = (
 
 
 def is_code_server() -> bool:
-    """Return whether Dagster has started this process to serve definitions and to launch runs."""
-    return sys.argv[1:3] == ["api", "grpc"]
+    """Return whether Dagster has started this process to serve definitions and to launch runs.
+
+    The runs that it forks have its words too, and load the definitions again: each of them imported everything once
+    more into a fork server of its own, for no other run (2 to 3 s of processor time each).
+    """
+    return sys.argv[1:3] == ["api", "grpc"] and multiprocessing.parent_process() is None
 
 
 def fork_runs() -> None:

@@ -57,6 +57,9 @@ IDS, KEYS = st.integers(0, 5), st.sampled_from(["", "a", "é"])
 # Statements on our table {t}, one beside it in the same publication {o}, and one of the same name elsewhere {s}.
 TABLES = st.sampled_from(["{t}", "{t}", "{t}", "{o}", "{s}"])
 _NEW_ONLY = " on conflict do nothing"
+_FILL = "insert into {} (id, w, big) select generate_series(0, 4), 'a', repeat('b', 3000)"
+# A statement that is rolled back to the savepoint before it.
+_UNDONE = "/* undone */"
 CHANGES = st.one_of(
     st.tuples(
         TABLES.map(lambda t: f"insert into {t} (id, w, note, big, mood) values (%s, %s, %s, %s, %s)" + _NEW_ONLY),
@@ -65,16 +68,16 @@ CHANGES = st.one_of(
     st.tuples(TABLES.map(lambda t: f"update {t} set note = %s where id = %s"), st.tuples(TEXTS, IDS)),
     st.tuples(TABLES.map(lambda t: f"update {t} set big = %s where id <= %s"), st.tuples(BIG, IDS)),
     st.tuples(
-        TABLES.map(lambda t: f"update {t} set id = %s, w = %s where id = %s and w = %s"),
-        st.tuples(IDS, KEYS, IDS, KEYS),
+        TABLES.map(lambda t: f"update {t} set id = %s, w = %s where id = %s"),
+        st.tuples(st.integers(0, 9), KEYS, IDS),
     ),
     st.tuples(TABLES.map(lambda t: f"delete from {t} where id = %s"), st.tuples(IDS)),
     st.tuples(
-        TABLES.map(lambda t: f"insert into {t} (id, w) select i, 'n' from generate_series(%s, %s) i" + _NEW_ONLY),
+        TABLES.map(lambda t: f"insert into {t} (id, w) select generate_series(%s::int, %s::int), 'n'" + _NEW_ONLY),
         st.tuples(st.integers(100, 130), st.integers(131, 160)),
     ),
     st.tuples(st.sampled_from(["truncate {t}", "truncate {o}", "truncate {o}, {t}", "delete from {t}"]), st.just(())),
-    st.tuples(st.sampled_from(["savepoint s", "rollback to savepoint s"]), st.just(())),
+    st.tuples(TABLES.map(lambda t: f"{_UNDONE} update {t} set note = 'never'"), st.just(())),
 )  # fmt: skip
 DDL = st.sampled_from([
     "alter table {t} add column more int default 7", "alter table {t} drop column more",
@@ -86,7 +89,7 @@ DDL = st.sampled_from([
     "alter table {o} add column more int", "alter table {t} rename to aside", "alter table aside rename to {n}",
 ])  # fmt: skip
 TRANSACTIONS = st.one_of(
-    st.lists(CHANGES, max_size=8), st.lists(CHANGES, max_size=8), st.lists(CHANGES, max_size=8),
+    *[st.lists(CHANGES, min_size=1, max_size=8)] * 4,
     st.tuples(DDL, st.just(())).map(lambda statement: [statement]),
 )  # fmt: skip
 
@@ -101,19 +104,23 @@ class Source:
     before: SourceTable
 
     def run(self, history: Sequence[Sequence[tuple[str, tuple[Any, ...]]]]) -> None:
-        """Each transaction that PostgreSQL takes."""
+        """Each statement that PostgreSQL takes, in a savepoint of its own."""
         for transaction in history:
-            with contextlib.suppress(psycopg.Error), self.connection.transaction():
+            with self.connection.transaction():
                 for statement, values in transaction:
-                    self.connection.execute(statement.format(**self.names), values or None)
+                    with contextlib.suppress(psycopg.Error), self.connection.transaction():
+                        self.connection.execute(statement.format(**self.names), values or None)
+                        if statement.startswith(_UNDONE):
+                            raise psycopg.Rollback
 
 
 @contextlib.contextmanager
 def source_of(url: str, identity: str) -> Iterator[Source]:
     name = f"t{uuid.uuid4().hex[:8]}"
-    columns = (
-        "id int not null, w text not null, note text, big text, mood mood, doubled int generated always as (id) stored"
-    )
+    columns = "id int not null, w text not null, note text, big text, mood mood"
+    if identity in {"default", "index"}:
+        # Rows that are told apart as a whole may have no column that is not sent.
+        columns += ", doubled int generated always as (id * 2) stored"
     names = {"t": f"public.{name}", "o": f"public.{name}_other", "s": f"elsewhere.{name}", "n": name}
     dataset = Dataset(
         name=f"{name}.copy", comment="As the source has it.", store=StoreKind.LAKE,
@@ -161,7 +168,7 @@ def equal_looks(source: Source, fit: Fit, done: int, upto: int, limit: int | Non
 
 @settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(
-    identity=st.sampled_from(list(IDENTITIES)), history=st.lists(TRANSACTIONS, min_size=1, max_size=12),
+    identity=st.sampled_from(list(IDENTITIES)), history=st.lists(TRANSACTIONS, min_size=4, max_size=12),
     limits=st.lists(st.integers(1, 400), min_size=1, max_size=3),
     sizes=st.tuples(st.integers(1, 60), st.integers(1, 40)),
 )  # fmt: skip
@@ -174,7 +181,7 @@ def test_any_history_in_looks_of_any_size_is_read_as_one_message_after_the_other
         patch.setattr(slot_reader, "_FEWEST", fetched)
         patch.setattr(slot_reader, "_MOST", fetched)
         patch.setattr(batch_writer, "CHUNK", chunk)
-        source.run(history)
+        source.run([[(_FILL.format(table), ()) for table in ("{t}", "{o}")], *history])
         upto = source_database.end_of_log(source.connection)
         now = source_database.describe(source.connection, source.captured.source)
         after = replace(now, publication=source.before.publication) if now else source.before
@@ -208,7 +215,7 @@ def test_a_transaction_larger_than_memory_and_values_larger_than_a_fetch_are_rea
 
 def test_rows_of_a_table_without_columns_are_read_alike(source_url: str) -> None:
     with source_of(source_url, "unkeyed") as source:
-        columns = ("doubled", "id", "w", "note", "big", "mood")
+        columns = ("id", "w", "note", "big", "mood")
         source.connection.execute(f"alter table {source.captured.source} drop column {', drop column '.join(columns)}")
         source.connection.execute(f"insert into {source.captured.source} default values")
         source.connection.execute(f"delete from {source.captured.source}")

@@ -18,6 +18,14 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 CORRECTED = "product,cents\npen,100\nink,9000\n"
+TAKINGS = """CREATE DATASET {db}.takings (cents BIGINT)
+  COMMENT 'What a store took on a day.'
+  STORED IN WAREHOUSE
+  PARTITIONED BY (day DATE, store STRING)
+  FOR t IN TIMESERIES(INTERVAL 1 DAY, START '{start}', TIMEZONE 'UTC'), store IN ('a/b', '/', '%2F')
+  LET day = CAST(t AS DATE)
+EXTERNAL;
+"""
 SUMS = "select (select sum(cents) from shop.totals)::bigint, (select sum(cents) from shop.trailing)::bigint"
 
 
@@ -66,6 +74,28 @@ def test_readers_of_two_views_see_the_state_before_and_then_the_one_after(shop: 
     # The way back: the file stays where it is, and no run takes it again until it changes.
     shop.varve("rollback", "--run", done["run"])
     assert shop.totals() == before
+    assert shop.run_due() == []
+
+
+def test_a_partition_of_json_lines_is_corrected_by_json_lines_whatever_its_key_is(
+    shop_at_rest: Store, tmp_path: Path
+) -> None:
+    shop, folder = shop_at_rest, shop_at_rest.root / "landing" / shop_at_rest.db / "takings"
+    (shop.root / f"{shop.db}_assets" / "takings.sql").write_text(TAKINGS.format(db=shop.db, start=DAYS[0]))
+    folder.mkdir(parents=True)
+    # All stores of a day, so that they are one run.
+    for name in ("a%2Fb", "%2F", "%252F"):
+        (folder / f"{DAYS[0]}|{name}.jsonl").write_text('{"cents": 1}\n')
+    shop.run_due()
+    file = tmp_path / "fixed.jsonl"
+    for cents, store in ((20, "a/b"), (300, "%2F")):
+        file.write_text(f'{{"cents": {cents}}}\n')
+        shop.varve("correct", "shop.takings", str(file), f"day={DAYS[0]}", f"store={store}")
+    rows = shop.rows("select store, cents from shop.takings order by cents")
+    assert rows == [("/", 1), ("a/b", 20), ("%2F", 300)]
+    assert {path.name.removeprefix(f"{DAYS[0]}|") for path in folder.iterdir()} == {
+        "%252F.jsonl", "%2F.jsonl", "a%2Fb.jsonl",
+    }  # fmt: skip
     assert shop.run_due() == []
 
 

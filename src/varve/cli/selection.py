@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from varve.model.dataset import Dataset
 
 _SPANS = {"d": "days", "h": "hours", "m": "minutes", "s": "seconds"}
+# Such a time ago, and in such a time, are dates.
+_LONGEST = dt.timedelta(days=365_000)
 
 
 def declared(name: str) -> Dataset:
@@ -91,13 +93,16 @@ def moment(text: str) -> dt.datetime:
 
 
 def span(text: str) -> dt.timedelta:
-    """Parse `7d`, `12h`, `30m`, `45s` or `0`. Raises VarveError."""
+    """Parse `7d`, `12h`, `30m`, `45s` or `0`. Raises VarveError, also for one that no calendar reaches."""
     if text == "0":
         return dt.timedelta(0)
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([dhms])", text)
     if not match:
         raise VarveError(f"{text!r} is no span of time; write it like 7d, 12h, 30m or 45s.")
-    return dt.timedelta(**{_SPANS[match[2]]: float(match[1])})
+    unit = dt.timedelta(**{_SPANS[match[2]]: 1})
+    if float(match[1]) > _LONGEST / unit:
+        raise VarveError(f"{text!r} is longer than a thousand years; write it like 7d, 12h, 30m or 45s.")
+    return float(match[1]) * unit
 
 
 def who() -> str:

@@ -11,6 +11,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from rich.markup import escape
+
 from varve.catalog.catalog import Catalog
 from varve.cli.context import chosen_graph, chosen_project, chosen_settings
 from varve.cli.printing import Table
@@ -261,7 +263,7 @@ def _print_dataset(console: Console, shown: dict[str, Any]) -> None:
             if is_time
             else f"{dimension['count']}: {some(dimension['keys'], limit=8)}"
         )
-        table.add_row(dimension["name"], dimension["kind"], keys)
+        table.add_row(dimension["name"], dimension["kind"], escape(keys))
     if shown["dimensions"]:
         console.print(table)
     else:
@@ -271,7 +273,7 @@ def _print_dataset(console: Console, shown: dict[str, Any]) -> None:
     for upstream in shown["reads"]:
         console.print(f"reads {upstream['dataset']}", highlight=False)
         for name, rule in upstream["rules"].items():
-            console.print(f"      {name}: {rule}", highlight=False)
+            console.print(f"      {name}: {rule}", markup=False, highlight=False)
         if upstream["wait_clause"]:
             console.print(f"      {upstream['wait_clause']}", highlight=False)
         if upstream["why_not"]:
@@ -296,7 +298,7 @@ def _print_partition(console: Console, partition: dict[str, Any]) -> None:
                 "Name" if values_name == "scope" else "Column", "Value", "Type", title=title, title_justify="left"
             )
             for row in partition[values_name]:
-                table.add_row(*row)
+                table.add_row(*map(escape, row))
             console.print(table, highlight=False)
     if "scope" in partition and any(upstream["count"] for upstream in partition["reads"]):
         console.print("Dependencies")

@@ -20,13 +20,14 @@ from varve.dagster.internal import keys_in_range
 from varve.dagster.partitions.definitions import dataset_partitions_def
 from varve.model.errors import VarveError, some
 from varve.planning.requested import PARTITION_TAG, RANGE_END_TAG, RANGE_START_TAG, asked_partitions
+from varve.project import Project
 from varve.services.postgres import connect
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
 
     from varve.planning.graph import Graph
-    from varve.project import Project
     from varve.services.settings import Settings
 
 # How often a file that is being written is looked at again, each time after half of the time in which it settles, or
@@ -135,16 +136,17 @@ class Driver:
             raise VarveError(f"{spelt(request)}: Dagster has no {some(missing, limit=3)}. Nothing was run.")
 
 
-def run_due(project: Project) -> list[str]:
-    """Run in this process what the project's sensors ask for, until they ask for nothing.
+def run_due(project: Project | str | Path) -> list[str]:
+    """Run in this process what the sensors of a project, or of that in a folder, ask for, until they ask for nothing.
 
     For demos, notebooks and tests; a deployment has Dagster's daemon. Files that arrived a moment ago are waited for
     until they count as complete; one that goes on changing is left. Returns for each run, in their order, its dataset
     and partitions: `shop.sales 2026-11-01`, `shop.sales 2026-11-01 ... 2026-11-07`. Raises VarveError where a run fails
-    or a server cannot be reached, and KeyboardInterrupt after Ctrl-C: what is published stays; the run that was ended
-    is tried again like one that failed, after VARVE_BACKOFF_SECONDS.
+    or a server cannot be reached, NoProject where the folder has none, and KeyboardInterrupt after Ctrl-C: what is
+    published stays; the run that was ended is tried again like one that failed, after VARVE_BACKOFF_SECONDS.
     """
     finished: list[str] = []
+    project = project if isinstance(project, Project) else Project.find(project)
     definitions = project.module(project.definitions).defs
     graph = load_project(project).graph
     with open_instance(project.settings) as instance:

@@ -219,7 +219,7 @@ class OpenEnvironment:
                 f"{dataset}: a file is of one partition; name it: "
                 f"{' '.join(f'{name}=...' for name in dataset.partitioning.names)}. Nothing was read."
             )
-        key = dataset.partitioning.from_path("/".join(f"{name}={values[name]}" for name in dataset.partitioning.names))
+        key = dataset.partitioning.parsed(values)
         text, corrections = dataset.partitioning.to_dagster(key), self.corrections
         corrections.keep(dataset, key, file)
         Environments(self.connection).set_code(self.name, self.graph)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import typer
+from rich.markup import escape
 
 from varve.catalog.catalog import Catalog
 from varve.catalog.history.drops import declared_name
@@ -103,7 +104,7 @@ def show_history(console: Console, dataset_name: str, batches: Sequence[dict[str
         rows = "" if row["rows"] is None else f"{row['rows']:,}"
         table.add_row(
             row["partition"], str(row["batch_id"]), str(row["started_at"])[:19], state, rows, size,
-            row["run_id"][:8], "; ".join(remarks),
+            row["run_id"][:8], escape("; ".join(remarks)),
         )  # fmt: skip
     console.print(table if batches else f"{dataset_name} has no batches there.")
 
@@ -119,7 +120,7 @@ def show_changes(console: Console, dataset_name: str, change_values: Sequence[di
             batch,
             row["kind"],
             row["run_id"],
-            row["reason"],
+            escape(row["reason"]),
         )
     console.print(table if change_values else f"Nothing of {dataset_name} was ever current there.")
 

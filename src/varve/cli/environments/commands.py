@@ -148,7 +148,8 @@ def land(
     if as_json:
         console.print_json(json.dumps({"environment": name, "dataset": dataset, "partition": partition}))
     else:
-        console.print(f"{dataset} {partition} is of {file} in {name}. varve env run {name} computes what follows.")
+        line = f"{dataset} {partition} is of {file} in {name}. varve env run {name} computes what follows."
+        console.print(line, markup=False)
 
 
 @app.command()

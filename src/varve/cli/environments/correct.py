@@ -22,6 +22,7 @@ from varve.cli.context import chosen_graph
 from varve.cli.environments import promotions, work
 from varve.cli.selection import refuse_of_others, who
 from varve.model.errors import BadInput, UnknownPartition, VarveError, counted, nearest, some
+from varve.model.partitions.key import parse_path
 from varve.planning.backfill import with_downstream
 from varve.planning.environment_runs import Wanted
 from varve.sources.landing import listing
@@ -91,8 +92,8 @@ def correct(
                 return Corrected(dataset.name, files, follows=counts)
             for path, file in files.items():
                 if console is not None:
-                    console.print(f"{dataset} {path}: {file}", highlight=False, soft_wrap=True)
-                opened.land(dataset.name, file, dict(part.split("=", 1) for part in path.split("/")))
+                    console.print(f"{dataset} {path}: {file}", markup=False, highlight=False, soft_wrap=True)
+                opened.land(dataset.name, file, dict(parse_path(path)))
             # From here on something was computed that another attempt can use.
             keep = True
             done = opened.run(Wanted(paths=follows), effects=effects, before=work.announcing(console))
@@ -116,7 +117,8 @@ def show(console: Console, corrected: Corrected) -> None:
     """Print what became current, or what would follow."""
     if corrected.promotion is None:
         for path, file in corrected.files.items():
-            console.print(f"{corrected.dataset} {path} would be of {file}.", highlight=False, soft_wrap=True)
+            line = f"{corrected.dataset} {path} would be of {file}."
+            console.print(line, markup=False, highlight=False, soft_wrap=True)
         counts = [f"{counted(count, 'partition')} of {name}" for name, count in corrected.follows.items()]
         console.print(
             f"At most, where rows that they read differ: {', '.join(counts) or 'nothing'}. Nothing was computed: this "
@@ -167,7 +169,7 @@ def _files(dataset: Dataset, words: Sequence[str]) -> dict[str, Path]:
     """
     named = [word for word in words if not Path(word).is_file()]
     given = [Path(word) for word in words if Path(word).is_file()]
-    if missing := [word for word in named if "=" not in word or Path(word).suffix]:
+    if missing := [word for word in named if not _is_value(dataset, word)]:
         raise BadInput(f"{', '.join(missing)}: there is no such file. Nothing was changed.")
     if not given:
         raise BadInput(f"{dataset}: name the corrected files, as the partner would send them. Nothing was changed.")
@@ -181,11 +183,17 @@ def _files(dataset: Dataset, words: Sequence[str]) -> dict[str, Path]:
         if set(values) != set(dataset.partitioning.names):
             wanted = " ".join(f"{name}=..." for name in dataset.partitioning.names)
             raise BadInput(f"{dataset}: a file is of one partition; name it: {wanted}. Nothing was changed.")
-        path = "/".join(f"{name}={values[name]}" for name in dataset.partitioning.names)
-        return {dataset.partitioning.from_path(path).path: given[0]}
+        try:
+            return {dataset.partitioning.parsed(values).path: given[0]}
+        except UnknownPartition as error:
+            raise BadInput(f"{' '.join(named)} is no file, and no partition: {error} Nothing was changed.") from error
+    if not dataset.partitioning.dimensions and len(given) == 1:
+        # Whatever it is called, it can be of nothing else.
+        return {dataset.partitioning.parsed({}).path: given[0]}
     pattern, files = listing.pattern_of(dataset), dict[str, Path]()
     for file in sorted(given):
-        name = "/".join(file.resolve().parts[-1 - len(pattern.folders) :])
+        # As it is called here: where a link leads to may be called like another partition.
+        name = "/".join(file.absolute().parts[-1 - len(pattern.folders) :])
         try:
             path = pattern.key(name).path
         except UnknownPartition as error:
@@ -197,6 +205,12 @@ def _files(dataset: Dataset, words: Sequence[str]) -> dict[str, Path]:
             raise BadInput(f"{files[path]} and {file} are both of {dataset} {path}. Nothing was changed.")
         files[path] = file
     return dict(sorted(files.items()))
+
+
+def _is_value(dataset: Dataset, word: str) -> bool:
+    """Whether a word that is no file is a value of a column (`version=1.5`), and not a file that is not there."""
+    column, equals, _ = word.partition("=")
+    return bool(equals) and (column in dataset.partitioning.names or not Path(word).suffix)
 
 
 def _following(opened: OpenEnvironment, dataset: Dataset, files: Mapping[str, Path]) -> dict[str, list[str]]:

@@ -61,7 +61,7 @@ def follow(
                 environment.run(wanted, effects=effects, before=work.announcing(console), done=done, stopped=stopped)
             except VarveError as failure:
                 if console is not None:
-                    console.print(f"[yellow]{failure}[/]", highlight=False, soft_wrap=True)
+                    console.print(str(failure), style="yellow", markup=False, highlight=False, soft_wrap=True)
         if stopped() or not go_on():
             return done
 

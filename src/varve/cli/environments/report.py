@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from rich.markup import escape
+
 from varve.cli.printing import Table
 from varve.cli.selection import size_text
 from varve.model.errors import counted, some
@@ -95,7 +97,8 @@ def show_run(console: Console, result: dict[str, Any]) -> None:
     for dataset, paths in result["stuck"].items():
         path, reason = next(iter(paths.items()))
         console.print(
-            f"[yellow]{dataset}: {counted(len(paths), 'partition')} cannot be computed[/], such as {path}: {reason}"
+            f"[yellow]{dataset}: {counted(len(paths), 'partition')} cannot be computed[/], "
+            f"such as {path}: {escape(reason)}"
         )
     console.print(f"varve env show {result['environment']} compares it with production.", highlight=False)
 
@@ -127,7 +130,7 @@ def show_promotion(console: Console, promotion: Promotion, *, dry_run: bool) -> 
         for name, paths in paths_by_dataset.items():
             path, reason = next(iter(paths.items()))
             console.print(
-                f"[yellow]{name}: {counted(len(paths), 'partition')} {title}[/], such as {path}: {reason}",
+                f"[yellow]{name}: {counted(len(paths), 'partition')} {title}[/], such as {path}: {escape(reason)}",
                 highlight=False,
             )
     for name in promotion.removed:

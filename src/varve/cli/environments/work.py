@@ -229,6 +229,7 @@ def announcing(console: Console | None) -> Callable[[Run], None]:
 
     def announce(run: Run) -> None:
         if console is not None:
-            console.print(f"{run.dataset.name} {some(run.partitions, limit=3)}: {run.reason}", highlight=False)
+            line = f"{run.dataset.name} {some(run.partitions, limit=3)}: {run.reason}"
+            console.print(line, markup=False, highlight=False)
 
     return announce

@@ -61,14 +61,17 @@ def _of_project(dataset: str) -> str | None:
 
 def _write(console: Console, dataset: str, text: str, what: str, comments: str = "", *, only_print: bool) -> bool:
     """Write the file, laid out, or print it; returns whether it was written. Raises VarveError where it is there."""
-    text = formatted(SourceFile("imported.sql", text))
+    folder = chosen_project().assets
+    file = folder / f"{dataset.replace('.', '_')}.sql"
+    # As it will lie there: the calendars that it names lie beside it, or in a folder above.
+    shown, root = str(file.relative_to(folder.parent)), str(folder.parent)
+    text = formatted(SourceFile(shown, text, root))
     # What cannot be loaded is not written.
-    compiled([SourceFile("imported.sql", text)], {})
+    compiled([SourceFile(shown, text, root)], {})
     text = comments + text
     if only_print:
         console.print(text, end="", markup=False, highlight=False, soft_wrap=True)
         return False
-    file = chosen_project().assets / f"{dataset.replace('.', '_')}.sql"
     if file.exists():
         raise VarveError(f"{file} is there already. Nothing was written. Remove it first, or say --print.")
     file.write_text(text, encoding="utf-8")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pendulum
+from rich.markup import escape
 
 from varve.catalog.backfills import Backfills
 from varve.catalog.catalog import Catalog
@@ -211,7 +212,7 @@ def show_listed(console: Console, backfills: Sequence[Mapping[str, Any]]) -> Non
     for row in backfills:
         total, left = sum(row["marked"].values()), sum(row["left"].values())
         table.add_row(
-            str(row["number"]), row["state"], f"{total - left:,} of {total:,}", row["reason"], row["owner"],
+            str(row["number"]), row["state"], f"{total - left:,} of {total:,}", escape(row["reason"]), row["owner"],
             row["created_at"],
         )  # fmt: skip
     console.print(table if backfills else "There are no backfills.")

@@ -11,6 +11,7 @@ from itertools import islice, product
 from typing import TYPE_CHECKING, Any
 
 import pendulum
+from rich.markup import escape
 
 from varve.cli.context import chosen_graph, chosen_project, chosen_settings
 from varve.cli.plan.open_plan import opened_plan
@@ -208,7 +209,7 @@ def show(console: Console, values: dict[str, Any]) -> None:
     columns = ["partition", *names, *(["state"] if has_states else [])]
     table = Table(*columns, title=values["dataset"], title_justify="left")
     for task in listed:
-        variables = [value for _, value, _ in task["scope"]]
+        variables = [escape(value) for _, value, _ in task["scope"]]
         table.add_row(task["partition"], *variables, *([task["state"]] if has_states else []))
     console.print(table)
     if values["count"] > len(listed):

@@ -11,7 +11,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from varve.cli.context import chosen_settings
-from varve.cli.rows.cells import plain, table_of
+from varve.cli.rows.cells import escaped, plain, table_of
 from varve.cli.rows.declared import declared
 from varve.dagster.preview import of_python, of_sql, partition_named
 from varve.dagster.preview import preview as computed_preview
@@ -73,7 +73,8 @@ def show(console: Console, computed: Preview, seconds: float) -> None:
             if kept.broken
             else "[green]kept[/]"
         )
-        console.print(f"EXPECT {kept.name} {outcome}   [dim]({' '.join(kept.condition.split())})[/]", highlight=False)
+        condition = escaped(" ".join(kept.condition.split()))
+        console.print(f"EXPECT {kept.name} {outcome}   [dim]({condition})[/]", highlight=False)
     batches: dict[tuple[str, str], list[str]] = {}
     for read in computed.inputs:
         batches.setdefault((read.source, read.version), []).append(read.partition)

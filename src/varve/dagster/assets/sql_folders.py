@@ -9,6 +9,7 @@ files (varve/sql).
 from __future__ import annotations
 
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from varve.dagster.assets.python_files import half_imported, python_assets
@@ -17,8 +18,6 @@ from varve.planning.graph import PlannedReads
 from varve.sql.sql_project import load_usable
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from varve.model.dataset import Dataset
     from varve.sql.cache import Cache
     from varve.sql.files.sql_files import SqlFiles
@@ -26,14 +25,14 @@ if TYPE_CHECKING:
 
 
 @lru_cache
-def sql_datasets(folder: Path) -> SqlFiles:
+def sql_datasets(folder: Path | str) -> SqlFiles:
     """Return the usable SQL datasets of a folder, with the broken ones and their errors; read once in a process.
 
     In a Python file beside them: `sql_datasets(Path(__file__).parent)["shop.orders"].dataset`.
 
     Looking up a broken dataset by its name raises DatasetIsBroken.
     """
-    return usable(folder)
+    return usable(Path(folder))
 
 
 def usable(folder: Path, cache: Cache | None = None) -> SqlFiles:

@@ -5,13 +5,12 @@ Not here: when it is reported (io_manager.py).
 
 from __future__ import annotations
 
-import shlex
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 import pendulum
 
-from varve.model.partitions.key import parse_path
+from varve.model.partitions.words import command_words
 from varve.stores.open import store_type
 
 if TYPE_CHECKING:
@@ -49,7 +48,7 @@ def reused_metadata(dataset: Dataset, batch: Batch) -> dict[str, Any]:
 
 def batch_commands(dataset: Dataset, path: str, batch_id: BatchId) -> dict[str, Any]:
     """Return the id of a batch, and the commands that show it and that take its partition back to it."""
-    words = " ".join(shlex.quote(f"{name}={text}") for name, text in parse_path(path))
+    words = command_words(path)
     show = f"varve show {dataset} {words} --batch {batch_id}"
     rollback = f"varve rollback {dataset} {words} --to {batch_id} --reason '...'"
     return {

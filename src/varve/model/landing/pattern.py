@@ -101,6 +101,19 @@ class FilePattern:
         ]
         return "".join(rendered) + ("" if not self.endings or self.many else self.endings[0])
 
+    def names_of(self, key: PartitionKey) -> tuple[str, ...]:
+        """Every name that the file of a partition may have, one for each ending; the one of `name` is the first."""
+        name = self.name(key)
+        if not self.endings or self.many:
+            return (name,)
+        stem = name.removesuffix(self.endings[0])
+        return tuple(f"{stem}{ending}" for ending in self.endings)
+
+    def name_like(self, key: PartitionKey, sent: str) -> str:
+        """The name of the file of a partition, with the ending of another name where that is one that it may have."""
+        names, ending = self.names_of(key), sent.removeprefix(self.stem(sent))
+        return next((name for name in names if ending and name.endswith(ending)), names[0])
+
     def names(self, keys: Iterable[PartitionKey]) -> Container[str] | None:
         """The names of these partitions' files without endings; None where a name must be parsed instead."""
         if self.elements != (Field(""),):

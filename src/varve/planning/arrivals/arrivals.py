@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from varve.model.errors import OutsideDimension, UnknownPartition
 from varve.model.partitions.windows import WindowState, there_from, why_not_there, window_state
+from varve.model.partitions.words import command_words
 from varve.planning.arrivals.growing import closed_since
 from varve.planning.arrivals.landing_file import RejectionKind
 
@@ -169,7 +170,7 @@ class Sorter:
         """The rejection of a file that came or changed after its partition was closed."""
         assert self.dataset.partitioning.time is not None
         at = self.dataset.partitioning.time.shown(int(since))
-        words = key.path.replace("/", " ")
+        words = command_words(key.path)
         return self.rejected(
             file, RejectionKind.CLOSED,
             f"{key} was closed at {at}, and this file came or changed since; `varve reopen {self.dataset} {words} "

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from varve.catalog.catalog import Catalog
 from varve.model.errors import VarveError
+from varve.model.partitions.words import command_words
 from varve.planning.run_requests import landing_source
 from varve.services.files import is_local, open_files, renames_cheaply, sync
 from varve.sources.landing import listing
@@ -86,12 +87,17 @@ class CorrectedFiles:
 
     def keep(self, dataset: Dataset, partition: PartitionKey, file: Path) -> None:
         """Copy a file to where the environment reads the partition, and note what production has in its place."""
-        name = listing.pattern_of(dataset).name(partition)
+        pattern = listing.pattern_of(dataset)
+        # It is read by its ending: a partner who sends JSON lines corrects them by JSON lines.
+        name = pattern.name_like(partition, file.name)
+        for other in pattern.names_of(partition):
+            # One that was landed before, and perhaps under another ending.
+            for place in self._places(dataset, other):
+                place.unlink(missing_ok=True)
         target, note = self._places(dataset, name)
         target.parent.mkdir(parents=True, exist_ok=True)
-        note.unlink(missing_ok=True)
         shutil.copyfile(file, target)
-        if listing.pattern_of(dataset).many:
+        if pattern.many:
             # Which of the partition's files it is to replace, nobody has said: it is not sent.
             return
         arrived = self._arrived(dataset, partition.path)
@@ -174,10 +180,11 @@ class CorrectedFiles:
             source = landing_source(dataset)
             for path in sorted(paths):
                 partition = dataset.partitioning.from_path(path)
-                name = listing.pattern_of(dataset).name(partition)
-                file, note = self._places(dataset, name)
-                if not note.exists():
+                names = listing.pattern_of(dataset).names_of(partition)
+                name = next((each for each in names if self._places(dataset, each)[1].exists()), None)
+                if name is None:
                     continue
+                file, note = self._places(dataset, name)
                 noted = _Noted(**json.loads(note.read_text(encoding="utf-8")))
                 if [source, path, noted.fingerprint] not in read[path]:
                     # It was landed after what is promoted was made.
@@ -186,7 +193,7 @@ class CorrectedFiles:
                     raise VarveError(
                         f"{dataset} {path}: {file} has changed since it was landed into environment "
                         f"{self.environment}. Nothing was promoted. Land it again: "
-                        f"varve env land {self.environment} {dataset} FILE {path.replace('/', ' ')}"
+                        f"varve env land {self.environment} {dataset} FILE {command_words(path)}"
                     )
                 yield dataset, partition, name, noted
 
@@ -207,7 +214,7 @@ class CorrectedFiles:
             f"{dataset} {partition.path}: production has another file by now than when the corrected one was landed "
             f"into environment {self.environment}. Nothing was promoted, and no file was replaced. Correct the newer "
             f"one, and land it again: varve env land {self.environment} {dataset} FILE "
-            f"{partition.path.replace('/', ' ')}"
+            f"{command_words(partition.path)}"
         )
 
 

@@ -19,6 +19,7 @@ from varve.planning.judgement.facts import NOTHING, Fact, Failure, Mark
 from varve.planning.judgement.judgement import State
 from varve.planning.judgement.judging import RetryLimits
 from varve.planning.mapping.dataset_mapping import listed
+from varve.planning.operations.one_partition import judged_with_inputs
 from varve.planning.reconcile import Limits, Planner, RunPlan, reconcile
 from varve.planning.run_requests import landing_source
 
@@ -126,7 +127,7 @@ class World:
         changed, self._changed = self._changed, {}
         plan = self.planner.tick(self, changed, now=at, members=self.members, codes=self.codes)
         if check:
-            self._compare(plan, self._from_nothing())
+            self._compare(plan, self.from_nothing())
         for run in plan.runs if launches else ():
             self.launch(run)
         for dataset, paths in plan.retire.items():
@@ -187,14 +188,15 @@ class World:
 
     def states(self, dataset: str) -> dict[str, State]:
         """What a plan from nothing says of each partition."""
-        plan = self._from_nothing()
+        plan = self.from_nothing()
         return {path: judgement.state for path, judgement in plan.judgements[dataset].items()}
 
     def reason(self, dataset: str, path: str) -> str:
         """Why a plan from nothing has the partition in its state."""
-        return self._from_nothing().judgements[dataset][path].reason
+        return self.from_nothing().judgements[dataset][path].reason
 
-    def _from_nothing(self) -> RunPlan:
+    def from_nothing(self) -> RunPlan:
+        """What a planner without memory plans now."""
         at = dt.datetime.fromtimestamp(self.now, tz=dt.UTC)
         return reconcile(self.graph, self, now=at, members=self.members, limits=self.limits, codes=self.codes)
 
@@ -300,3 +302,15 @@ class World:
             assert dict(plan.judgements[name]) == unsettled, name
         assert [run.identity for run in plan.runs] == [run.identity for run in fresh.runs]
         assert plan.retire == fresh.retire
+
+    def compare_alone(self, name: str, path: str, fresh: RunPlan) -> None:
+        """Compare what is said of a partition and its inputs, looked at alone, with a plan from nothing."""
+        alone = judged_with_inputs(
+            self.graph, self, self.graph.datasets[name], path,
+            now=dt.datetime.fromtimestamp(self.now, tz=dt.UTC), members=self.members, limits=self.limits,
+            codes=self.codes,
+        )  # fmt: skip
+        assert alone[name].get(path) == fresh.judgements[name].get(path), (name, path)
+        for upstream, judged in alone.items():
+            for upstream_path, judgement in judged.items():
+                assert judgement == fresh.judgements[upstream].get(upstream_path), (name, path, upstream, upstream_path)

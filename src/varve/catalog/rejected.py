@@ -48,13 +48,15 @@ _NO_MORE = """
         select from unnest(%s::text[], %s::text[], %s::text[]) n (dataset, kind, subject)
         where (n.dataset, n.kind, n.subject) = (o.dataset, o.kind, o.subject))
 """
+# By dataset: few have rejected rows, and joined at once PostgreSQL reads the whole table of batches.
 _ROWS = """
     select d.dataset, b.partition, b.rows, (d.declaration -> 'reject_into' ->> 0)::bigint, b.dataset
-    from varve.dataset d
-    join varve.current c on c.dataset = d.declaration -> 'reject_into' ->> 1
-    join varve.batch b on (b.dataset, b.partition, b.batch_id) = (c.dataset, c.partition, c.batch_id)
-    where b.rows > 0 and (%(dataset)s::text is null or d.dataset = %(dataset)s)
-        and (%(partition)s::text is null or b.partition = %(partition)s)
+    from varve.dataset d cross join lateral (
+        select x.dataset, x.partition, x.rows from varve.batch x
+        where x.dataset = d.declaration -> 'reject_into' ->> 1 and x.state = 'published' and x.rows > 0
+            and (%(partition)s::text is null or x.partition = %(partition)s) offset 0
+    ) b
+    where d.declaration ->> 'reject_into' is not null and (%(dataset)s::text is null or d.dataset = %(dataset)s)
     order by 1, 2
 """
 # The end of the year 9999: a file's time of change may be later than PostgreSQL can store.

@@ -230,12 +230,19 @@ DEPARTED_UNUSED = """
 """
 ARRIVED_FILES = "select partition, uri, stamp from varve.arrival where dataset = %s"
 ARRIVALS = "select partition, fingerprint from varve.arrival where dataset = %s"
+# Each number from an index of its own: a batch is current as long as its state is `published`.
 COUNTS = """
-    select d.dataset, d.store, count(c.partition), coalesce(sum(b.rows), 0)::bigint, coalesce(sum(b.bytes), 0)::bigint,
-           (select count(*) from varve.batch x where x.dataset = d.dataset and x.state not in ('failed', 'swept'))
+    select d.dataset, d.store, coalesce(p.partitions, 0), coalesce(p.rows, 0), coalesce(p.bytes, 0),
+        coalesce(p.partitions, 0) + coalesce(r.batches, 0)
+            + (select count(*) from varve.batch x where x.dataset = d.dataset and x.state in ('building', 'staged'))
     from varve.dataset d
-    left join varve.current c using (dataset) left join varve.batch b using (dataset, partition, batch_id)
-    where strpos(d.dataset, '#') = 0 group by d.dataset, d.store order by d.dataset
+    left join (
+        select dataset, count(*) as partitions, sum(rows)::bigint as rows, sum(bytes)::bigint as bytes
+        from varve.batch where state = 'published' group by dataset
+    ) p using (dataset)
+    left join (select dataset, count(*) as batches from varve.batch where state = 'retired' group by dataset) r
+        using (dataset)
+    where strpos(d.dataset, '#') = 0 order by d.dataset
 """
 ALL_DECLARED = """
     select dataset, store, declaration from varve.dataset d

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from varve.cli.context import chosen_graph
 from varve.model.errors import OtherOwner, UnknownPartition, VarveError, some
-from varve.model.partitions.key import parse_path
+from varve.model.partitions.key import escape, parse_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -81,6 +81,17 @@ def matching(dataset: Dataset, words: Sequence[str], paths: Iterable[str]) -> li
             f"it has {some(known_paths, limit=3) or 'none'}."
         )
     return matched
+
+
+def named_path(dataset: Dataset, words: Sequence[str]) -> str | None:
+    """Return the path that the catalog would have for a partition of which words name every column; None otherwise.
+
+    Nothing says that there is such a partition.
+    """
+    texts = {column: value for column, equals, value in (word.partition("=") for word in words) if equals}
+    if not texts or texts.keys() != set(dataset.partitioning.names):
+        return None
+    return "/".join(f"{name}={escape(texts[name])}" for name in dataset.partitioning.names)
 
 
 def moment(text: str) -> dt.datetime:

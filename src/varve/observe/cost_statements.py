@@ -24,14 +24,14 @@ BUILDS = """
             coalesce(sum(written_rows), 0) as rows, coalesce(sum(written_bytes), 0) as written
         from own group by dataset, batch_id
     ), reads as (
-        select distinct o.dataset, o.batch_id, i ->> 0 as source, i ->> 1 as partition, i ->> 2 as version
+        -- A batch id is a number, the fingerprint of a file is none; CASE keeps the cast away from fingerprints.
+        select distinct o.dataset, o.batch_id, i ->> 0 as source, i ->> 1 as partition, i ->> 2 as version,
+            case when i ->> 2 ~ '^[0-9]+$' and length(i ->> 2) < 19 then (i ->> 2)::bigint end as number
         from own o cross join lateral jsonb_array_elements(o.inputs) i
     ), read as (
         select r.dataset, r.batch_id, sum(coalesce(b.bytes, a.bytes, f.bytes)) as bytes
         from reads r
-        -- A batch id is a number, the fingerprint of a file is none; CASE keeps the cast away from fingerprints.
-        left join varve.batch b on b.dataset = r.source and b.partition = r.partition
-            and b.batch_id = case when r.version ~ '^[0-9]+$' and length(r.version) < 19 then r.version::bigint end
+        left join {batches_read}
         left join varve.arrival a on b.batch_id is null and a.dataset = r.dataset and a.partition = r.partition
             and a.fingerprint = r.version
         left join lateral (
@@ -46,6 +46,15 @@ BUILDS = """
     from builds b left join read r using (dataset, batch_id)
     group by {group} order by {order}
 """
+# What few builds have read is looked up one by one, or the whole table would be read for one dataset; what all builds
+# have read is joined.
+LOOKED_UP = """
+    lateral (
+        select x.batch_id, x.bytes from varve.batch x
+        where (x.dataset, x.partition, x.batch_id) = (r.source, r.partition, r.number) offset 0
+    ) b on true
+"""
+JOINED = "varve.batch b on (b.dataset, b.partition, b.batch_id) = (r.source, r.partition, r.number)"
 # Batches of an environment that never were current in production have their own place; a pin counts before it.
 STORAGE = """
     select b.dataset,

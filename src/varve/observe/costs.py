@@ -108,7 +108,8 @@ class Costs:
         `since` leaves out builds that began earlier; the storage is that of now in any case.
         """
         key, group, order = map(sql.SQL, _LINES[by])
-        statement = sql.SQL(statements.BUILDS).format(key=key, group=group, order=order)
+        batches_read = sql.SQL(statements.JOINED if dataset is None and since is None else statements.LOOKED_UP)
+        statement = sql.SQL(statements.BUILDS).format(key=key, group=group, order=order, batches_read=batches_read)
         held = self.storage(dataset) if by is CostsBy.DATASET else {}
         with self.connection.transaction():
             self.connection.execute(statements.MORE_MEMORY)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow.parquet as pq
 import pytest
 
-from tests.support.sales import COLUMNS, DETROIT, PARIS, ZURICH, sales_dataset
+from tests.support.sales import COLUMNS, DETROIT, PARIS, ZURICH, key, sales_dataset
 from varve.model.batch import Bounds
 from varve.model.dataset import Dataset, StoreKind
 from varve.model.errors import BadInput, ExpectationFailed, VarveError, VerifyFailed
@@ -83,6 +83,29 @@ def test_files_have_the_codec_and_the_rows_that_are_asked_for(
     assert pq.read_metadata(data_of(zurich)[0]).row_group(0).column(0).compression == "GZIP"
     _, (alone,) = stage(workbench, lake(workbench, catalog), few, [DETROIT], workbench.frame(few, []))
     assert pq.read_metadata(data_of(alone)[0]).num_rows == 0
+
+
+@pytest.mark.usefixtures("adaptive")
+def test_many_small_partitions_are_written_by_as_many_tasks_as_there_are_cores_and_each_is_one_file(
+    workbench: Workbench, catalog: Catalog, sales: Dataset
+) -> None:
+    spark = workbench.spark
+    # Spark splits a range over all of its cores, where nothing else is said.
+    cores = spark.range(1000).selectExpr("spark_partition_id() AS task").distinct().count()
+    keys = [key(store, day) for store in ("Paris", "Zürich") for day in range(1, 25)]
+    rows = [(partition, product, 1) for partition in keys for product in ("ink", "pen")]
+    pieces, least = "spark.sql.shuffle.partitions", "spark.sql.adaptive.coalescePartitions.minPartitionSize"
+    before, least_before = spark.conf.get(pieces), spark.conf.get(least)
+    spark.conf.set(pieces, "16")
+    try:
+        _, staged = stage(workbench, lake(workbench, catalog), sales, keys, workbench.frame(sales, rows))
+    finally:
+        spark.conf.set(pieces, before)
+    # The name of a file begins with the number of the task that wrote it, as Spark counts them.
+    tasks = {file.name.split("-")[1] for batch in staged for file in data_of(batch)}
+    assert cores <= len(tasks) <= 16
+    assert [batch.files for batch in staged] == [1] * len(keys)
+    assert spark.conf.get(least) == least_before
 
 
 def test_partitions_of_which_none_has_a_row_are_batches(workbench: Workbench, sales: Dataset) -> None:

@@ -133,7 +133,7 @@ def test_a_piece_whose_table_is_gone_leaves_no_note(
     build, files = spooled
     load.load(connection, load.Route(warehouse_url(workbench.settings)), build, files)
     schema = arrow_schema(build.dataset.schema.columns)
-    (piece, *_) = load.pieces_of(connection, build.dataset, "no_such_table", files[0])
+    (piece, *_) = load.pieces_of(connection, build.dataset, [("no_such_table", files[0])])
     (outcome,) = copying.copy_pieces(warehouse_url(workbench.settings), schema, [(0, piece)])
     assert "store=Detroit: its table is gone; another run" in str(load_errors.explained(build, piece, outcome))
     assert notes.loaded(connection, ["no_such_table"]) == {}

@@ -78,11 +78,14 @@ _POINT = """
     on conflict (dataset) do update set deployment = excluded.deployment, code_version = excluded.code_version,
         may_be_mixed = excluded.may_be_mixed
 """
+# Which datasets have any is answered by an index; their batches are looked at one by one.
 _OUTDATED = """
-    select c.dataset, c.partition, c.batch_id
-    from varve.deployed d join varve.current c using (dataset)
-    join varve.batch b on (b.dataset, b.partition, b.batch_id) = (c.dataset, c.partition, c.batch_id)
-    where d.dataset = any(%s) and b.code_version not in ('', d.code_version) and not exists (
+    with mixed as materialized (
+        select distinct d.dataset, d.deployment, d.code_version from varve.deployed d join varve.batch b using (dataset)
+        where d.dataset = any(%s) and b.state = 'published' and b.code_version not in ('', d.code_version)
+    )
+    select b.dataset, b.partition, b.batch_id from mixed d join varve.batch b using (dataset)
+    where b.state = 'published' and b.code_version not in ('', d.code_version) and not exists (
         select from varve.accepted_code a
         where (a.dataset, a.partition, a.batch_id, a.deployment) = (b.dataset, b.partition, b.batch_id, d.deployment))
     order by 1, 2

@@ -58,6 +58,27 @@ class History:
         rows = self.connection.execute(statements.BATCHES, (dataset, paths, paths, run_id, run_id, limit))
         return [past_batch_of(row) for row in rows]
 
+    def partitions(self, dataset: str, among: Sequence[str] | None = None) -> set[str]:
+        """The partitions that ever had a batch, whatever became of it: of all, or `among` these."""
+        if among is None:
+            rows = self.connection.execute(statements.PARTITIONS, (dataset,))
+        else:
+            rows = self.connection.execute(statements.PARTITIONS_OF, (list(among), dataset))
+        return {path for (path,) in rows}
+
+    def pinned(
+        self,
+        dataset: str,
+        partitions: Sequence[str] | None = None,
+        *,
+        among: Iterable[BatchId] | None = None,
+    ) -> set[BatchId]:
+        """The batches that a pin keeps, of these partitions (None: of all), and `among` these batches or all."""
+        paths = None if partitions is None else list(partitions)
+        ids = None if among is None else [batch_id.millis for batch_id in among]
+        rows = self.connection.execute(statements.PINNED, (dataset, paths, paths, ids, ids))
+        return {BatchId(batch_id) for (batch_id,) in rows}
+
     def changes(
         self, dataset: str, partitions: Sequence[str] | None = None, *, limit: int = _ALL
     ) -> list[CurrentChange]:
@@ -211,7 +232,12 @@ class History:
         return [described_of(dataset, row) for row in self.connection.execute(statements.DESCRIBED, (dataset,))]
 
     def runs_like(self, beginning: str) -> list[str]:
-        """The runs that have published anything and whose ids begin with this text; at most ten."""
+        """The runs that have published anything and whose ids begin with this text; at most ten.
+
+        Where one has exactly this id, only that one.
+        """
+        if self.connection.execute(statements.HAS_RUN, (beginning,)).rowcount > 0:
+            return [beginning]
         return [run_id for (run_id,) in self.connection.execute(statements.RUNS_LIKE, (beginning,))]
 
     def stores(self) -> dict[str, str]:

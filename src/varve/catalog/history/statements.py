@@ -11,6 +11,16 @@ BATCHES = """
     where b.dataset = %s and (%s::text[] is null or b.partition = any(%s)) and (%s::text is null or b.run_id = %s)
     order by b.partition, b.batch_id desc limit %s
 """
+PARTITIONS = "select distinct partition from varve.batch where dataset = %s"
+# A statement of its own: few partitions are found in the index of each, and not among all.
+PARTITIONS_OF = """
+    select p.partition from unnest(%s::text[]) as p (partition)
+    where exists (select from varve.batch b where b.dataset = %s and b.partition = p.partition)
+"""
+PINNED = """
+    select distinct batch_id from varve.valid_pin
+    where dataset = %s and (%s::text[] is null or partition = any(%s)) and (%s::bigint[] is null or batch_id = any(%s))
+"""
 CHANGES = """
     select partition, batch_id, kind, run_id, reason, published_at from varve.publication
     where dataset = %s and (%s::text[] is null or partition = any(%s)) order by id desc, partition limit %s
@@ -76,6 +86,7 @@ OLDEST_LIVING = "select min(started_at) from varve.living"
 FORGET_EXPIRED = "delete from varve.pin where expires_at <= clock_timestamp()"
 # A Hive table that lags may still show a retired batch: without its folder, readers would get no rows.
 # A living build reads only batches that were current at some time since it began.
+# The function is asked of a batch only where there is an environment: for two million batches it takes a minute.
 RETIRED = """
     with oldest as materialized (select min(started_at) as began from varve.living), retired as (
         select b.dataset, b.partition, b.batch_id, b.generation, b.location, b.bytes, b.retired_at,
@@ -87,7 +98,8 @@ RETIRED = """
     select r.dataset, coalesce(g.store, d.store), r.partition, r.batch_id, r.location, r.bytes, r.retired_at, case
         when exists (select from varve.valid_pin p
             where (p.dataset, p.partition, p.batch_id) = (r.dataset, r.partition, r.batch_id)) then 'pinned'
-        when varve.in_environment(r.dataset, r.partition, r.batch_id) then 'environment'
+        when exists (select from varve.living_environment)
+            and varve.in_environment(r.dataset, r.partition, r.batch_id) then 'environment'
         when exists (select from varve.current c where (c.dataset, c.partition) = (r.dataset, r.partition)
             and c.projected_batch_id is distinct from c.batch_id) or exists (
             select from varve.withdrawn w where (w.dataset, w.partition) = (r.dataset, r.partition))
@@ -150,4 +162,5 @@ DESCRIBED = """
     order by b.partition, b.batch_id
 """
 DATASETS = "select dataset, store from varve.dataset order by dataset"
+HAS_RUN = "select from varve.publish where run_id = %s limit 1"
 RUNS_LIKE = "select distinct run_id from varve.publish where starts_with(run_id, %s) order by run_id limit 10"

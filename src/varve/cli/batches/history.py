@@ -10,9 +10,10 @@ from rich.markup import escape
 from varve.catalog.catalog import Catalog
 from varve.catalog.history.drops import declared_name
 from varve.catalog.history.history import History
+from varve.catalog.traces import Traces
 from varve.cli.context import chosen_settings
 from varve.cli.printing import Table
-from varve.cli.selection import declared, matching, size_text, who
+from varve.cli.selection import declared, matching, named_path, size_text, who
 from varve.model.batch import BatchId
 from varve.model.errors import VarveError
 from varve.services.postgres import connect
@@ -20,7 +21,7 @@ from varve.stores.open import open_store, store_type
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
     from contextlib import AbstractContextManager
 
     from rich.console import Console
@@ -60,7 +61,7 @@ def history(dataset_name: str, words: Sequence[str], *, run_id: str | None, limi
     """Return the batches as plain values, the newest first in each partition."""
     dataset = declared(dataset_name)
     with opened() as past:
-        paths = _matching(past, dataset_name, words) if words else None
+        paths = matching_partitions(past, dataset, words) if words else None
         batches = past.batches(dataset.name, paths, run_id=run_id, limit=limit)
     return [batch_values(batch) for batch in batches]
 
@@ -69,7 +70,7 @@ def changes(dataset_name: str, words: Sequence[str], *, limit: int) -> list[dict
     """Return which batch became current when, as plain values, the latest change first."""
     dataset = declared(dataset_name)
     with opened() as past:
-        paths = _matching(past, dataset_name, words) if words else None
+        paths = matching_partitions(past, dataset, words) if words else None
         return [_change(change) for change in past.changes(dataset.name, paths, limit=limit)]
 
 
@@ -142,14 +143,13 @@ def pin(
     with opened() as past:
         # Another run may publish between this read and the pin. A pin of a batch that was swept fails, and nothing is
         # lost.
-        paths = _matching(past, dataset_name, words) if words else None
+        paths = matching_partitions(past, dataset, words) if words else None
         if batch is not None:
             wanted = {BatchId(batch): paths}
         else:
             wanted = {}
-            for path, current in Catalog(past.connection).current(dataset.name).items():
-                if paths is None or path in paths:
-                    wanted.setdefault(current.batch_id, []).append(path)  # type: ignore[union-attr]
+            for path, current in current_ids(past, dataset.name, paths).items():
+                wanted.setdefault(current, []).append(path)  # type: ignore[union-attr]
             if not wanted:
                 raise VarveError(f"nothing of {dataset} is current there. Nothing was pinned; give --batch.")
         name = owner or who()
@@ -167,9 +167,8 @@ def unpin(dataset_name: str, words: Sequence[str], *, batch: int | None, owner: 
     """Take pins off, and return how many there were. Raises VarveError where there was none."""
     dataset = declared(dataset_name)
     with opened() as past:
-        paths = _matching(past, dataset_name, words) if words else None
-        pinned = {past_batch.batch_id for past_batch in past.batches(dataset.name, paths) if past_batch.pins}
-        wanted = pinned if batch is None else {BatchId(batch)}
+        paths = matching_partitions(past, dataset, words) if words else None
+        wanted = past.pinned(dataset.name, paths) if batch is None else {BatchId(batch)}
         with past.connection.transaction():
             taken = sum(past.unpin(dataset.name, batch_id, paths, owner=owner) for batch_id in wanted)
         _name_pinned(past, dataset, wanted)
@@ -179,9 +178,9 @@ def unpin(dataset_name: str, words: Sequence[str], *, batch: int | None, owner: 
     return taken
 
 
-def _name_pinned(past: History, dataset: Dataset, batch_ids: Iterable[BatchId]) -> None:
+def _name_pinned(past: History, dataset: Dataset, batch_ids: Collection[BatchId]) -> None:
     """Let readers who can look back find what was published with these batches while a pin keeps one of them."""
-    pinned = {batch.batch_id for batch in past.batches(dataset.name) if batch.pins}
+    pinned = past.pinned(dataset.name, among=batch_ids)
     store = open_store(dataset.store, chosen_settings(), Catalog(past.connection), session)
     store.name_publishes(
         dataset.name, {f"pinned-{batch_id}": batch_id if batch_id in pinned else None for batch_id in batch_ids}
@@ -195,9 +194,22 @@ def session() -> Any:
     return open_session(chosen_settings())
 
 
-def _matching(past: History, dataset_name: str, words: Sequence[str]) -> list[str]:
-    partitions = {batch.partition for batch in past.batches(dataset_name)}
-    return matching(declared(dataset_name), words, partitions)
+def matching_partitions(past: History, dataset: Dataset, words: Sequence[str]) -> list[str]:
+    """Return the partitions that ever had a batch and that the words name, sorted; where these name one, only that.
+
+    Raises UnknownPartition as `matching` does.
+    """
+    path = named_path(dataset, words)
+    known = past.partitions(dataset.name, [path]) if path is not None else set()
+    return matching(dataset, words, known or past.partitions(dataset.name))
+
+
+def current_ids(past: History, dataset_name: str, paths: Sequence[str] | None) -> dict[str, BatchId]:
+    """Return the current batch of each of these partitions (None: of all) that has one."""
+    if paths is None:
+        return {path: batch.batch_id for path, batch in Catalog(past.connection).current(dataset_name).items()}
+    current = Traces(past.connection).current([(dataset_name, path) for path in paths])
+    return {path: batch_id for (_, path), batch_id in current.items()}
 
 
 def batch_values(batch: PastBatch) -> dict[str, Any]:

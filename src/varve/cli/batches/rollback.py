@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from varve.catalog.catalog import Catalog
 from varve.catalog.code.promotions import Promotions
 from varve.catalog.history.history import NOTHING_CHANGED
-from varve.cli.batches.history import opened
+from varve.cli.batches.history import current_ids, matching_partitions, opened
 from varve.cli.context import chosen_graph, chosen_settings
 from varve.cli.printing import Table
-from varve.cli.selection import declared, matching, refuse_of_others, who
+from varve.cli.selection import declared, matching, named_path, refuse_of_others, who
 from varve.dagster.runs import atomic_publish
 from varve.model.batch import BatchId
 from varve.model.errors import NotKept, VarveError, counted, some
@@ -61,8 +61,7 @@ def plan_batch(dataset_name: str, words: Sequence[str], batch: int) -> list[Roll
     """Plan to make one batch current again in the matching partitions; without words in all that it has."""
     dataset = declared(dataset_name)
     with opened() as history:
-        partitions = {batch_row.partition for batch_row in history.batches(dataset.name)}
-        paths = matching(dataset, words, partitions) if words else None
+        paths = matching_partitions(history, dataset, words) if words else None
         targets = history.batch(dataset.name, BatchId(batch), paths)
         return _with_rejected(history, [_plan(history, dataset.name, dict(targets))])
 
@@ -74,9 +73,12 @@ def plan_time(dataset_name: str, words: Sequence[str], at: dt.datetime) -> list[
     """
     dataset = declared(dataset_name)
     with opened() as history:
-        current = Catalog(history.connection).current(dataset.name)
-        then = history.as_of(dataset.name, at, swept_too=True)
-        kept = history.as_of(dataset.name, at)
+        # One partition is looked up by its name, where that is known; else all are, and those that match are taken.
+        path = named_path(dataset, words)
+        one = [path] if path is not None and history.partitions(dataset.name, [path]) else None
+        current = current_ids(history, dataset.name, one)
+        then = history.as_of(dataset.name, at, one, swept_too=True)
+        kept = history.as_of(dataset.name, at, one)
         paths = matching(dataset, words, {*current, *then})
         lost = [f"{path} batch {then[path].batch_id}" for path in paths if path in then and path not in kept]
         if lost:
@@ -106,9 +108,9 @@ def plan_run(run: str, dataset_name: str | None) -> list[RollbackPlan]:
                     f"back without that. {NOTHING_CHANGED} Both go back, and later corrections stay: "
                     f"varve revert {run_id}"
                 )
-        plans = []
-        for name in sorted({run_change.dataset for run_change in history.of_run(run_id, dataset_name)}):
-            run_changes = history.of_run(run_id, name)
+        plans, of_run = [], history.of_run(run_id, dataset_name)
+        for name in sorted({run_change.dataset for run_change in of_run}):
+            run_changes = [run_change for run_change in of_run if run_change.dataset == name]
             newer = [
                 f"{run_change.partition} (now at batch {run_change.current or 'none'})"
                 for run_change in run_changes
@@ -231,10 +233,10 @@ def _take_partitions(catalog: Catalog, plan: RollbackPlan, run_id: str) -> Build
 
 
 def _plan(history: History, name: str, targets: dict[str, Batch | None]) -> RollbackPlan:
-    current = Catalog(history.connection).current(name)
+    current = current_ids(history, name, list(targets))
     plan = RollbackPlan(name)
     for path, target in sorted(targets.items()):
-        now = current[path].batch_id if path in current else None
+        now = current.get(path)
         if now != (target.batch_id if target else None):
             plan.moves[path] = (now, target)
     return plan

@@ -14,16 +14,19 @@ import pendulum
 from varve.cli.context import chosen_graph, chosen_settings
 from varve.dagster.automation.looking_up import facts_and_members
 from varve.dagster.automation.planner_facts import limits_of
+from varve.planning.operations.one_partition import judged_with_inputs
 from varve.planning.reconcile import Planner
 from varve.services.postgres import connect
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterator, Mapping
 
     import psycopg
 
     from varve.catalog.planning.facts import CatalogFacts
+    from varve.model.dataset import Dataset
     from varve.model.partitions.dimension import Members
+    from varve.planning.judgement.judgement import Judgement
     from varve.planning.reconcile import RunPlan
 
 
@@ -39,6 +42,13 @@ class OpenPlan:
         """Return the plan as of now: every partition judged, or those of the datasets of `only`."""
         planner = Planner(chosen_graph(), limits_of(chosen_settings()), keep_settled=True, only=only)
         return planner.tick(self.facts, None, now=pendulum.now("UTC"), members=self.members, codes=self.facts.codes)
+
+    def judged(self, dataset: Dataset, path: str) -> Mapping[str, Mapping[str, Judgement]]:
+        """Return the judgements as of now of one partition and of all that it is made from, by dataset and path."""
+        return judged_with_inputs(
+            chosen_graph(), self.facts, dataset, path,
+            now=pendulum.now("UTC"), members=self.members, limits=limits_of(chosen_settings()), codes=self.facts.codes,
+        )  # fmt: skip
 
 
 @contextmanager

@@ -42,13 +42,10 @@ def why(name: str, words: Sequence[str]) -> dict[str, Any]:
 
     Raises VarveError for an unknown dataset, UnknownPartition for words that name no partition.
     """
-    graph = chosen_graph()
-    dataset = dataset_named(name, graph)
+    dataset = dataset_named(name, chosen_graph())
     key = parsed(dataset, words)
     with opened_plan() as open_plan:
-        # What reads it says nothing of it.
-        judged = open_plan.plan(only={dataset.name, *graph.upstream(dataset.name)})
-        return why_of(dataset, key, open_plan, judged.judgements)
+        return why_of(dataset, key, open_plan, open_plan.judged(dataset, key.path))
 
 
 def why_of(

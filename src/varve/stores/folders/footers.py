@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import datetime as dt
 import hashlib
-import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -39,10 +38,12 @@ class FolderSummary:
 
 
 def data_files(files: Any, folder: str) -> list[dict[str, Any]]:
-    """The parquet files of a batch folder, with their sizes; none where there is no folder."""
-    if not files.exists(folder):
+    """The parquet files of a batch folder, with their sizes; none where there is no folder. One call."""
+    try:
+        entries = files.ls(folder, detail=True, refresh=True)
+    except FileNotFoundError:
         return []
-    return [entry for entry in files.ls(folder, detail=True, refresh=True) if entry["name"].endswith(".parquet")]
+    return [entry for entry in entries if entry["name"].endswith(".parquet")]
 
 
 def rows_and_seal(files: Any, entries: Iterable[dict[str, Any]]) -> tuple[int, str]:
@@ -53,7 +54,7 @@ def rows_and_seal(files: Any, entries: Iterable[dict[str, Any]]) -> tuple[int, s
     rows, sealed = 0, _Seal()
     for entry in entries:
         try:
-            footer, raw = _footer(files, entry["name"])
+            footer, raw = _footer(files, entry["name"], entry["size"])
         except (OSError, ValueError) as error:
             raise ValueError(f"{entry['name']} is no whole parquet file: {str(error).splitlines()[0]}") from error
         rows += int(footer.num_rows)
@@ -89,9 +90,15 @@ class _Seal:
         return whole.hexdigest()
 
 
-def footer_rows(files: Any, name: str) -> int:
+def footer_rows(files: Any, name: str, size: int | None = None) -> int:
     """The rows of a parquet file by its footer. Raises OSError or ValueError where the footer is not complete."""
-    return int(_footer(files, name)[0].num_rows)
+    return int(_footer(files, name, size)[0].num_rows)
+
+
+def rows_of_groups(files: Any, entry: dict[str, Any]) -> list[int]:
+    """The rows of each row group of a listed parquet file. Raises as `footer_rows` does."""
+    footer, _ = _footer(files, entry["name"], entry["size"])
+    return [footer.row_group(group).num_rows for group in range(footer.num_row_groups)]
 
 
 def schema_and_rows(files: Any, name: str) -> tuple[pa.Schema, int]:
@@ -109,7 +116,7 @@ def survey(
     problems: list[str] = []
     ranges: dict[str, list[tuple[Any, Any] | None]] = {name: [] for name in bounds}
     for entry in entries:
-        footer, raw = _footer(files, entry["name"])
+        footer, raw = _footer(files, entry["name"], entry["size"])
         sealed.add(entry["name"], raw)
         rows, size, count = rows + footer.num_rows, size + entry["size"], count + 1
         problems += [f"{entry['name']}: {text}" for text in _differences(footer.schema.to_arrow_schema(), columns)]
@@ -118,19 +125,19 @@ def survey(
     return FolderSummary(rows, size, count, tuple(_bounds(ranges)), tuple(problems), sealed.text())
 
 
-def _footer(files: Any, name: str) -> tuple[Any, bytes]:
-    """The metadata in the footer, and the bytes of the footer with the length and the mark at its end."""
+def _footer(files: Any, name: str, size: int | None = None) -> tuple[Any, bytes]:
+    """The metadata in the footer, and the bytes of the footer with the length and the mark at its end.
+
+    One call, where the size is known from a listing and the footer is no longer than most.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    with files.open(name, "rb") as file:
-        end = file.seek(0, os.SEEK_END)
-        file.seek(max(0, end - _TAIL))
-        tail = file.read()
-        length = int.from_bytes(tail[-8:-4], "little") + 8
-        if length > len(tail) and length <= end:
-            file.seek(end - length)
-            tail = file.read()
+    end = int(files.size(name) if size is None else size)
+    tail = files.cat_file(name, start=max(0, end - _TAIL), end=end)
+    length = int.from_bytes(tail[-8:-4], "little") + 8
+    if len(tail) < length <= end:
+        tail = files.cat_file(name, start=end - length, end=end)
     raw = tail[-length:]
     # The reader also expects the mark at the beginning of a file.
     return pq.read_metadata(pa.BufferReader(_MARK + raw)), raw

@@ -9,7 +9,7 @@ Not here: the catalog, and which batch is current.
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -17,13 +17,14 @@ from varve.model.batch import StagedBatch
 from varve.model.errors import NOTHING_LOST, BadInput, VerifyFailed, some
 from varve.services.files import make_durable, open_files, renames_cheaply
 from varve.stores.folders import content, footers, manifest
+from varve.stores.folders.file_calls import at_once
 from varve.stores.folders.layout import BATCH_COLUMN
 from varve.stores.frames import arrow_schema, conform, in_partitions, observed_by
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
     from varve.model.build import Build
     from varve.model.partitions.key import PartitionKey
@@ -31,12 +32,14 @@ if TYPE_CHECKING:
 
 # The empty, typed file of a partition without rows, for which Spark's partitioned write makes no folder.
 EMPTY_FILE = "part-00000-empty.parquet"
-_FOOTER_THREADS = 8
 _NO_SUCCESS_FILE = "mapreduce.fileoutputcommitter.marksuccessfuljobs"
 # With version 2 a task moves its files to their final place, and the job does not move them a second time: where a
 # rename is a copy, every byte is copied once less. A job that dies then leaves the files of some tasks behind, which
 # does no harm here: no reader sees the folder before its rows are counted.
 _COMMIT = "mapreduce.fileoutputcommitter.algorithm.version"
+# How large adaptive execution makes a task from pieces of a shuffle: 1 MB at least, however many cores are idle. But a
+# small partition costs the making of its file and not its bytes: 672 of them were one task of 20 s.
+_LEAST_PIECE = "spark.sql.adaptive.coalescePartitions.minPartitionSize"
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +117,9 @@ def write_batches(layout: Layout, build: Build, frame: DataFrame, options: Write
         writer = writer.option("maxRecordsPerFile", options.max_rows)
     if not renames_cheaply(layout.root):
         writer = writer.option(_COMMIT, "2")
-    writer.options(**{"compression": options.codec, _NO_SUCCESS_FILE: "false"}).parquet(target)
+    # A single partition is not spread: each task would write a file of its own.
+    with nullcontext() if single else _spread_over_cores(frame.sparkSession):
+        writer.options(**{"compression": options.codec, _NO_SUCCESS_FILE: "false"}).parquet(target)
     observed_values = {"rows": 0, "outside": 0, **observed_by(seen)}
     if observed_values["outside"]:
         raise BadInput(
@@ -127,13 +132,24 @@ def write_batches(layout: Layout, build: Build, frame: DataFrame, options: Write
     )  # fmt: skip
 
 
+@contextmanager
+def _spread_over_cores(spark: SparkSession) -> Iterator[None]:
+    """Let Spark make at least as many tasks of a shuffle as it has cores, however few bytes there are."""
+    before = spark.conf.get(_LEAST_PIECE)
+    assert before is not None, "Spark has a default"
+    spark.conf.set(_LEAST_PIECE, "1b")
+    try:
+        yield
+    finally:
+        spark.conf.set(_LEAST_PIECE, before)
+
+
 def survey(layout: Layout, build: Build) -> list[StagedBatch]:
     """The batch in each partition's folder, by its parquet footers. A partition without rows gets its empty file.
 
     Raises VerifyFailed where a file is not complete or has other columns than declared.
     """
-    with ThreadPoolExecutor(_FOOTER_THREADS) as pool:
-        return list(pool.map(lambda partition: _survey_one(layout, build, partition), build.partitions))
+    return at_once(lambda partition: _survey_one(layout, build, partition), build.partitions)
 
 
 def verify_rows(build: Build, staged: Sequence[StagedBatch], written: WriteReport) -> None:
@@ -157,18 +173,19 @@ def write_manifests(layout: Layout, build: Build, staged: Sequence[StagedBatch])
     The folders are then whole, and on disk: PostgreSQL does not forget a publish, so its files must not either.
     """
     files, _ = open_files(layout.root)
-    with ThreadPoolExecutor(_FOOTER_THREADS) as pool:
-        list(pool.map(lambda batch: manifest.write(files, manifest.of(build, batch)), staged))
+    at_once(lambda batch: manifest.write(files, manifest.of(build, batch)), staged)
     make_durable(layout.root, [batch.location for batch in staged])
 
 
 def remove_batches(layout: Layout, build: Build) -> None:
     """Remove the batch folders of a failed build, as far as they exist."""
     files, _ = open_files(layout.root)
-    for partition in build.partitions:
-        folder = layout.batch(build.dataset, partition, build.batch_id)
-        if files.exists(folder):
-            files.rm(folder, recursive=True)
+
+    def remove(partition: PartitionKey) -> None:
+        with suppress(FileNotFoundError):
+            files.rm(layout.batch(build.dataset, partition, build.batch_id), recursive=True)
+
+    at_once(remove, build.partitions)
 
 
 def _survey_one(layout: Layout, build: Build, partition: PartitionKey) -> StagedBatch:

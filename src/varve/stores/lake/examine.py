@@ -5,13 +5,13 @@ Not here: repairing the Hive table (projection.py).
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from varve.model.errors import VarveError
 from varve.model.inventory import DescribedBatch, Finding
 from varve.services.files import open_files
 from varve.stores.folders import manifest
+from varve.stores.folders.file_calls import at_once
 from varve.stores.folders.footers import data_files, refuse_broken_pages, rows_and_seal
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from varve.model.dataset import Dataset
     from varve.stores.folders.layout import Layout
 
-_THREADS = 8
 _RERUN = "Put it back from a copy, go back to an earlier batch with `varve rollback`, or run the partition again."
 _PROJECT = "`varve repair` points the table at it."
 
@@ -32,8 +31,7 @@ def folders(layout: Layout, dataset: Dataset, batches: Sequence[Batch], *, deep:
     `deep` also reads the files, and compares each page with its checksum.
     """
     files, _ = open_files(layout.root)
-    with ThreadPoolExecutor(_THREADS) as pool:
-        by_batch = pool.map(lambda batch: list(_folder(files, dataset, batch, deep=deep)), batches)
+    by_batch = at_once(lambda batch: list(_folder(files, dataset, batch, deep=deep)), batches)
     return [finding for findings in by_batch for finding in findings]
 
 
@@ -84,8 +82,7 @@ def describe_again(layout: Layout, batches: Sequence[DescribedBatch]) -> int:
         manifest.write(files, batch)
         return True
 
-    with ThreadPoolExecutor(_THREADS) as pool:
-        return sum(pool.map(repair, batches))
+    return sum(at_once(repair, batches))
 
 
 def _identity_and_size(batch: DescribedBatch | Batch) -> tuple[object, ...]:

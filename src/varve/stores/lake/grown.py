@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -20,6 +19,7 @@ from varve.catalog.parts import added_content
 from varve.model.batch import Part
 from varve.model.errors import NOTHING_LOST, MissingUpstream, VerifyFailed
 from varve.services.files import open_files
+from varve.stores.folders.file_calls import at_once
 from varve.stores.folders.footers import data_files
 from varve.stores.folders.write import EMPTY_FILE, survey
 
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
     from varve.model.batch import StagedBatch
     from varve.model.build import Build
+    from varve.model.partitions.key import PartitionKey
     from varve.stores.folders.layout import Layout
 
-_THREADS = 8
 # A fold writes files of about so many bytes.
 _BYTES_A_FILE = 128 << 20
 
@@ -58,10 +58,13 @@ def with_base(layout: Layout, build: Build, staged: Sequence[StagedBatch]) -> li
     added = [key for key, growth in build.growth.items() if growth.base is not None and not growth.fold]
     if added:
         files, _ = open_files(layout.root)
-        for key in added:
+
+        def take(key: PartitionKey) -> None:
             base = build.growth[key].base
             assert base is not None
             _take_files(files, build, base.location, new[key].location)
+
+        at_once(take, added)
     surveyed = {batch.partition: batch for batch in survey(layout, replace(build, partitions=tuple(added)))}
     return [_whole(build, batch, surveyed.get(batch.partition, batch)) for batch in staged]
 
@@ -101,8 +104,7 @@ def _take_files(files: AbstractFileSystem, build: Build, source: str, folder: st
             f"`varve backfill {build.dataset}` reads all files of those partitions again."
         )
     names = [name for name in data if not name.endswith(f"/{EMPTY_FILE}")]
-    with ThreadPoolExecutor(_THREADS) as pool:
-        list(pool.map(lambda name: _link_or_copy(files, name, folder), names))
+    at_once(lambda name: _link_or_copy(files, name, folder), names)
 
 
 def _link_or_copy(files: AbstractFileSystem, name: str, folder: str) -> None:

@@ -5,7 +5,6 @@ Not here: rebuilding a catalog from it (catalog/recovery/recovery.py).
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from varve.model.batch import BatchId
@@ -13,6 +12,7 @@ from varve.model.errors import VarveError
 from varve.model.inventory import Finding, StoreInventory
 from varve.services.files import open_files
 from varve.stores.folders import clean, manifest
+from varve.stores.folders.file_calls import at_once
 from varve.stores.folders.footers import data_files, footer_rows
 from varve.stores.lake import record
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from varve.model.inventory import DescribedBatch, Leftover
     from varve.stores.folders.layout import Layout
 
-_THREADS = 8
 _LEFT_OUT = "Left out; put it back from a copy and repair again, or run the partition."
 
 
@@ -35,8 +34,7 @@ def take_inventory(layout: Layout) -> list[StoreInventory]:
     }
     # What is older than a drop is of a dataset that is no more: nobody may find it again under the same name.
     units = [unit for unit in units if (clean.batch_of(unit.location) or 0) > drops[unit.dataset]]
-    with ThreadPoolExecutor(_THREADS) as pool:
-        batches = list(pool.map(lambda unit: _look(files, layout, unit), units))
+    batches = at_once(lambda unit: _look(files, layout, unit), units)
     datasets = sorted({unit.dataset for unit in units})
     return [
         StoreInventory(
@@ -61,7 +59,10 @@ def _look(files: Any, layout: Layout, unit: Leftover) -> DescribedBatch | Findin
     try:
         description = manifest.read(files, unit.location)
         data = data_files(files, unit.location)
-        rows, size = sum(footer_rows(files, entry["name"]) for entry in data), sum(entry["size"] for entry in data)
+        rows, size = (
+            sum(footer_rows(files, entry["name"], entry["size"]) for entry in data),
+            sum(entry["size"] for entry in data),
+        )
     except FileNotFoundError:
         return left_out("the folder has no description: its run died before it was whole")
     except VarveError as error:

@@ -15,6 +15,7 @@ from varve.model.batch import BatchId
 from varve.model.errors import VarveError
 from varve.model.inventory import Publication
 from varve.services.files import open_files, sync
+from varve.stores.folders.file_calls import at_once
 
 if TYPE_CHECKING:
     from varve.catalog.catalog import Catalog
@@ -76,10 +77,9 @@ def forget_drop(layout: Layout, dropped: DroppedDataset, *, with_folders: bool) 
     """Delete the entries of a dropped dataset; with `with_folders` also its folders where they are empty then."""
     files, folder = open_files(layout.record_of(dropped.name))
     entries = files.ls(folder, detail=False, refresh=True) if files.exists(folder) else []
-    for entry in entries:
-        number = entry.rsplit("/", 1)[-1].partition(".")[0]
-        if number.isdecimal() and int(number) <= dropped.number.millis:
-            files.rm(entry)
+    numbers = {entry: entry.rsplit("/", 1)[-1].partition(".")[0] for entry in entries}
+    at_once(files.rm, [entry for entry, number in numbers.items()
+                       if number.isdecimal() and int(number) <= dropped.number.millis])  # fmt: skip
     _, table = open_files(layout.table_of(dropped.name))
     if with_folders and files.exists(table) and not files.find(table):
         files.rm(table, recursive=True)
@@ -98,27 +98,26 @@ def read(layout: Layout, dataset: str) -> list[Publication]:
     files, folder = open_files(layout.record_of(dataset))
     if not files.exists(folder):
         return []
-    publications = []
-    for entry in files.ls(folder, detail=False, refresh=True):
-        if not entry.endswith(".json"):
-            continue
-        with files.open(entry, "r", encoding="utf-8") as file:
-            text = file.read()
-        try:
-            fields = json.loads(text)
-            publications.append(
-                Publication(
-                    BatchId(int(fields["build_id"])),
-                    fields["kind"],
-                    fields["run_id"],
-                    fields["reason"],
-                    dt.datetime.fromisoformat(fields["published_at"]),
-                    fields["partitions"],
-                )
-            )
-        except (KeyError, TypeError, ValueError) as error:
-            raise VarveError(
-                f"{entry} is no record of a publish: {type(error).__name__} {error}. Nothing was changed. "
-                "Put it back from a copy, or remove it: its partitions then keep what was current before."
-            ) from error
+    entries = [entry for entry in files.ls(folder, detail=False, refresh=True) if entry.endswith(".json")]
+    publications = at_once(lambda entry: _publication(files, entry), entries)
     return sorted(publications, key=lambda publication: publication.build_id)
+
+
+def _publication(files: Any, entry: str) -> Publication:
+    with files.open(entry, "r", encoding="utf-8") as file:
+        text = file.read()
+    try:
+        fields = json.loads(text)
+        return Publication(
+            BatchId(int(fields["build_id"])),
+            fields["kind"],
+            fields["run_id"],
+            fields["reason"],
+            dt.datetime.fromisoformat(fields["published_at"]),
+            fields["partitions"],
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise VarveError(
+            f"{entry} is no record of a publish: {type(error).__name__} {error}. Nothing was changed. "
+            "Put it back from a copy, or remove it: its partitions then keep what was current before."
+        ) from error

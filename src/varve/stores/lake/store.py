@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.util import find_spec
@@ -16,6 +15,7 @@ from varve.services.distribution import install_command
 from varve.services.files import open_files
 from varve.services.settings import Compression, ContentHash
 from varve.stores.folders import clean, content, write
+from varve.stores.folders.file_calls import at_once
 from varve.stores.folders.layout import Layout
 from varve.stores.frames import spark_schema
 from varve.stores.lake import drop, evolve, examine, grown, projection, record, views
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
 # The size of a row is estimated by the current batches of so many partitions.
 _SAMPLE = 50
-_THREADS = 8
 logger = logging.getLogger(__name__)
 
 
@@ -79,8 +78,7 @@ class LakeStore:
 
     def verify(self, build: Build, staged: Sequence[StagedBatch]) -> None:
         """See `Store.verify`: every folder exists, because a table that points at a missing one shows no rows."""
-        files, _ = open_files(self.layout.root)
-        if missing := [batch.location for batch in staged if not files.exists(batch.location)]:
+        if missing := self._missing([batch.location for batch in staged]):
             raise VerifyFailed(f"{build}: {some(missing)} vanished after it was written. {NOTHING_LOST} Run it again.")
 
     def publish(self, build: Build, staged: Sequence[StagedBatch]) -> None:
@@ -141,11 +139,7 @@ class LakeStore:
 
     def refuse_missing(self, dataset: Dataset, batches: Sequence[Batch]) -> None:
         """See `Store.refuse_missing`."""
-        files, _ = open_files(self.layout.root)
-        locations = [batch.location for batch in batches]
-        with ThreadPoolExecutor(_THREADS) as pool:
-            existence = list(pool.map(files.exists, locations))
-        if missing := [location for location, exists in zip(locations, existence, strict=True) if not exists]:
+        if missing := self._missing([batch.location for batch in batches]):
             raise MissingUpstream(
                 f"{dataset}: the catalog names {some(missing)}, which is not there: somebody removed it. "
                 "Nothing was read or changed. Put the folder back, or rerun those partitions."
@@ -165,13 +159,8 @@ class LakeStore:
 
     def leftovers(self) -> list[Leftover]:
         """See `Store.leftovers`. Folders are listed first: a build that begins in between then counts as living."""
-        units = clean.units(self.layout)
-        kept = {
-            self.layout.at(dataset, path, batch_id)
-            for dataset, path, batch_id, _ in History(self.catalog.connection).kept()
-        }
-        metadata = [] if self.iceberg is None else iceberg_clean.leftovers(self.iceberg)
-        return [*(unit for unit in units if unit.location not in kept), *metadata]
+        units = clean.units(self.layout, kept=partial(clean.kept_folders, self.layout, self.catalog))
+        return [*units, *([] if self.iceberg is None else iceberg_clean.leftovers(self.iceberg))]
 
     def unnamed(self, strays: Sequence[str]) -> list[str]:
         """See `Store.unnamed`: in the lake's root every folder is taken for a dataset's."""
@@ -271,6 +260,11 @@ class LakeStore:
     def inventory(self) -> list[StoreInventory]:
         """See `Store.inventory`."""
         return take_inventory(self.layout)
+
+    def _missing(self, locations: Sequence[str]) -> list[str]:
+        files, _ = open_files(self.layout.root)
+        existence = at_once(files.exists, locations)
+        return [location for location, exists in zip(locations, existence, strict=True) if not exists]
 
     def _rows_per_file(self, build: Build) -> int | None:
         """The limit of rows in a file; where the dataset limits bytes, estimated by the size of earlier rows."""

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
-from varve.catalog.history.history import History
 from varve.model.errors import NOTHING_LOST, BadInput, MissingUpstream, VarveError, VerifyFailed, some
-from varve.services.files import open_files
 from varve.services.postgres import warehouse_url
 from varve.stores.folders import clean as clean_folders
 from varve.stores.folders import content as hash_of_rows
 from varve.stores.folders.layout import Layout
-from varve.stores.folders.write import WriteOptions, survey, write_batches
+from varve.stores.folders.write import WriteOptions, remove_batches, survey, write_batches
 from varve.stores.folders.write import verify_rows as verify_files
 from varve.stores.frames import spark_schema
 from varve.stores.postgres import types
@@ -163,12 +162,8 @@ class WarehouseStore:
 
     def leftovers(self) -> list[Leftover]:
         """See `Store.leftovers`: tables, and files that a killed load has left in the spool."""
-        folders = clean_folders.units(self.spooling)
-        living = {
-            self.spooling.at(dataset, path, batch_id)
-            for dataset, path, batch_id, _ in History(self.catalog.connection).kept()
-        }
-        spooled = [folder for folder in folders if folder.location not in living]
+        kept = partial(clean_folders.kept_folders, self.spooling, self.catalog)
+        spooled = clean_folders.units(self.spooling, kept=kept)
         return [*clean.leftovers(self.catalog.connection), *spooled]
 
     def unnamed(self, strays: Sequence[str]) -> list[str]:
@@ -267,11 +262,7 @@ class WarehouseStore:
             raise refusal(f"{dataset}: {some(missing)} is gone: somebody dropped it. {NOTHING_LOST} Run it again.")
 
     def _remove_spool(self, build: Build) -> None:
-        files, _ = open_files(self.spooling.root)
-        for partition in build.partitions:
-            folder = self.spooling.batch(build.dataset, partition, build.batch_id)
-            if files.exists(folder):
-                files.rm(folder, recursive=True)
+        remove_batches(self.spooling, build)
 
 
 def _refuse_lost_partitions(build: Build) -> None:

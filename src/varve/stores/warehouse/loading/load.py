@@ -25,6 +25,8 @@ from varve.catalog.rows import declaration
 from varve.model.errors import NOTHING_LOST, VerifyFailed
 from varve.services.files import open_files
 from varve.services.sessions import session_url
+from varve.stores.folders import footers
+from varve.stores.folders.file_calls import at_once
 from varve.stores.frames import arrow_schema
 from varve.stores.postgres.types import wire_dataset
 from varve.stores.warehouse.loading import copying, grown
@@ -104,7 +106,7 @@ def load(connection: psycopg.Connection, route: Route, build: Build, files: Sequ
             for batch in chunk:
                 for statement in view.create_period_table(dataset, tables[batch.partition], _description(build, batch)):
                     connection.execute(statement)
-    pieces = [piece for batch in files for piece in pieces_of(connection, dataset, tables[batch.partition], batch)]
+    pieces = pieces_of(connection, dataset, [(tables[batch.partition], batch) for batch in files])
     schema = arrow_schema(wire_dataset(dataset).schema.columns)
     size = sum(batch.size for batch in files)
     shares = _deal(pieces, max(1, min(route.connections, size // _BYTES_A_CONNECTION, len(pieces))))
@@ -164,20 +166,29 @@ def drop_tables(connection: psycopg.Connection, build: Build) -> None:
     notes.forget_loads(connection, tables)
 
 
-def pieces_of(connection: psycopg.Connection, dataset: Dataset, table: str, batch: StagedBatch) -> Iterator[CopyPiece]:
-    """The row groups of a partition's files, as pieces of a table."""
-    import pyarrow.parquet as pq
+def pieces_of(
+    connection: psycopg.Connection, dataset: Dataset, tables: Sequence[tuple[str, StagedBatch]]
+) -> list[CopyPiece]:
+    """The row groups of the files of partitions, as pieces of their tables. The files are looked at many at once."""
+    schema = periods_schema(dataset)
+    pieces = []
+    for (table, batch), groups in zip(tables, at_once(lambda pair: _row_groups(pair[1]), tables), strict=True):
+        for name, uri, group, rows in groups:
+            claim = notes.claim(connection, table, f"{name}#{group}", rows)
+            pieces.append(copying.CopyPiece(batch.partition.path, uri, group, rows, schema, table, claim))
+    return pieces
 
+
+def _row_groups(batch: StagedBatch) -> list[tuple[str, str, int, int]]:
+    """The row groups with rows in the files of a batch: name of the file, its URI, number of the group, rows."""
     files, path = open_files(batch.location)
-    for name in sorted(name for name in files.ls(path, detail=False) if name.endswith(".parquet")):
-        with files.open(name, "rb") as file:
-            footer = pq.read_metadata(file)
-        for group in range(footer.num_row_groups):
-            if rows := footer.row_group(group).num_rows:
-                label = f"{name.rsplit('/', 1)[-1]}#{group}"
-                claim = notes.claim(connection, table, label, rows)
-                uri = files.unstrip_protocol(name)
-                yield copying.CopyPiece(batch.partition.path, uri, group, rows, periods_schema(dataset), table, claim)
+    entries = sorted(footers.data_files(files, path), key=lambda entry: str(entry["name"]))
+    return [
+        (entry["name"].rsplit("/", 1)[-1], files.unstrip_protocol(entry["name"]), group, rows)
+        for entry in entries
+        for group, rows in enumerate(footers.rows_of_groups(files, entry))
+        if rows
+    ]
 
 
 def _deal(pieces: Sequence[CopyPiece], shares: int) -> list[list[tuple[int, CopyPiece]]]:

@@ -213,6 +213,14 @@ def test_a_transaction_larger_than_memory_and_values_larger_than_a_fetch_are_rea
         equal_looks(source, Fit(source.captured, source.before, source.before), 0, upto, None)
 
 
+@pytest.mark.parametrize("identity", list(IDENTITIES))
+def test_a_key_that_changes_is_read_alike(source_url: str, identity: str) -> None:
+    with source_of(source_url, identity) as source:
+        source.run([[(_FILL.format("{t}"), ())], [("update {t} set id = 9 where id = 1", ())]])
+        fit = Fit(source.captured, source.before, source.before)
+        equal_looks(source, fit, 0, source_database.end_of_log(source.connection), None)
+
+
 def test_rows_of_a_table_without_columns_are_read_alike(source_url: str) -> None:
     with source_of(source_url, "unkeyed") as source:
         columns = ("id", "w", "note", "big", "mood")

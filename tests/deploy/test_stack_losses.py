@@ -1,8 +1,10 @@
-"""The host of a run is lost, with the code location on it: the run fails, and its partition is made on another host."""
+"""The host of a run is lost, with the code location on it, and Spark's master is killed: the work goes on."""
 
 from __future__ import annotations
 
 import datetime as dt
+import json
+import urllib.request
 from typing import TYPE_CHECKING
 
 import pytest
@@ -39,6 +41,18 @@ def test_a_run_whose_host_is_lost_fails_within_a_minute_and_its_partitions_are_m
     assert batches_of(stack, run) == 0
     counted = in_the_lake(stack, f"SELECT count(*) FROM flights.departures WHERE day = '{LOST}'")
     assert counted == [[str(len(flights(LOST)))]]
+
+
+def test_a_master_of_spark_that_was_killed_still_knows_its_applications(stack: Stack) -> None:
+    stack.kill("spark-master")
+    # As `restart: unless-stopped` does.
+    stack.start_service("spark-master")
+    stack.wait_until_well("spark-master")
+    wait_until(
+        lambda: workers_and_applications(stack) == (2, 1), seconds=300, what="the master knows all that it knew",
+        log=stack.log("spark-master"),
+    )  # fmt: skip
+    assert in_the_lake(stack, "SELECT count(*) FROM range(0, 1000, 1, 4)") == [["1000"]]
 
 
 def partner_sends(stack: Stack, folder: Path, day: dt.date) -> None:
@@ -112,6 +126,14 @@ def batches_of(stack: Stack, run: str) -> int:
         row = connection.execute("select count(*) from varve.publish where run_id = %s", (run,)).fetchone()
     assert row is not None
     return int(row[0])
+
+
+def workers_and_applications(stack: Stack) -> tuple[int, int]:
+    """How many workers and running applications the master has."""
+    page = f"http://{stack.network.address('spark-master')}:8080/json/"
+    with urllib.request.urlopen(page, timeout=10) as answer:
+        state = json.load(answer)
+    return state["aliveworkers"], sum(each["state"] == "RUNNING" for each in state["activeapps"])
 
 
 def replace_code_location(stack: Stack, name: str) -> None:

@@ -1,8 +1,10 @@
-"""The host of a run is lost, with the code location on it: the run fails, and its partition is made on another host."""
+"""The host of a run is lost, for good or for a while, and Spark's master is killed: the work goes on."""
 
 from __future__ import annotations
 
 import datetime as dt
+import json
+import urllib.request
 from typing import TYPE_CHECKING
 
 import pytest
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3_600), pytest.mark.xdist_group("stack")]
 
-LOST = dt.date(2013, 2, 20)
+LOST, BACK = dt.date(2013, 2, 20), dt.date(2013, 2, 21)
 # From the last sign of life of a run whose host is lost until Dagster has it as failed.
 MINUTE = dt.timedelta(seconds=60)
 RUNS_SECONDS = 1_800
@@ -39,6 +41,36 @@ def test_a_run_whose_host_is_lost_fails_within_a_minute_and_its_partitions_are_m
     assert batches_of(stack, run) == 0
     counted = in_the_lake(stack, f"SELECT count(*) FROM flights.departures WHERE day = '{LOST}'")
     assert counted == [[str(len(flights(LOST)))]]
+
+
+def test_a_machine_that_comes_back_after_its_lease_was_taken_publishes_nothing(stack: Stack, tmp_path: Path) -> None:
+    partner_sends(stack, tmp_path, BACK)
+    run = wait_for_a_run(stack, BACK)
+    away = stack.network.hosts[code_location(stack)]
+    stack.network.cut(away)
+    wait_until_failed(stack, run)
+    replace_code_location(stack, "code-3")
+    wait_until_published(stack, BACK)
+    stack.network.mend(away)
+    refused = f"its lease cannot be renewed: run {run} "
+    wait_until(
+        lambda: refused in stack.log(away.name).read_text(encoding="utf-8", errors="replace"),
+        seconds=300, what="the run of the machine that is back knows that it counts as dead", log=stack.log(away.name),
+    )  # fmt: skip
+    assert batches_of(stack, run) == 0
+    wait_until_published(stack, BACK)
+
+
+def test_a_master_of_spark_that_was_killed_still_knows_its_applications(stack: Stack) -> None:
+    stack.kill("spark-master")
+    # As `restart: unless-stopped` does.
+    stack.start_service("spark-master")
+    stack.wait_until_well("spark-master")
+    wait_until(
+        lambda: workers_and_applications(stack) == (2, 1), seconds=300, what="the master knows all that it knew",
+        log=stack.log("spark-master"),
+    )  # fmt: skip
+    assert in_the_lake(stack, "SELECT count(*) FROM range(0, 1000, 1, 4)") == [["1000"]]
 
 
 def partner_sends(stack: Stack, folder: Path, day: dt.date) -> None:
@@ -112,6 +144,20 @@ def batches_of(stack: Stack, run: str) -> int:
         row = connection.execute("select count(*) from varve.publish where run_id = %s", (run,)).fetchone()
     assert row is not None
     return int(row[0])
+
+
+def workers_and_applications(stack: Stack) -> tuple[int, int]:
+    """How many workers and running applications the master has."""
+    page = f"http://{stack.network.address('spark-master')}:8080/json/"
+    with urllib.request.urlopen(page, timeout=10) as answer:
+        state = json.load(answer)
+    return state["aliveworkers"], sum(each["state"] == "RUNNING" for each in state["activeapps"])
+
+
+def code_location(stack: Stack) -> str:
+    """The host to which the name of the code location leads."""
+    address = stack.network.address("code")
+    return next(name for name, host in stack.network.hosts.items() if host.address == address)
 
 
 def replace_code_location(stack: Stack, name: str) -> None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import shutil
 import tempfile
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -21,6 +20,7 @@ import psycopg
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.processor import Spent
 from benchmarks.reconcile import START, fill, layered
 from varve.catalog.catalog import Catalog
 from varve.catalog.environments.environments import Environments
@@ -70,6 +70,7 @@ _POINTED = """
     insert into varve.overlay (environment, dataset, partition, batch_id)
     select 'bench', dataset, partition, batch_id from varve.batch where dataset = %s and environment = 'bench'
 """
+_BARE = "insert into bare select * from varve.current"
 
 
 class PointersOnly:
@@ -110,17 +111,18 @@ def main() -> None:
     show(found, given)
 
 
-def measure(connection: psycopg.Connection, graph: Graph, partitions: int, count: int) -> list[tuple[str, str, float]]:
-    """The steps, what each was about, and its seconds."""
+def measure(connection: psycopg.Connection, graph: Graph, partitions: int, count: int) -> list[tuple[str, str, Spent]]:
+    """The steps, what each was about, and what it took."""
     now = START.add(days=partitions, hours=12)
     first = [name for name in graph.datasets if not graph.reads[name]][:count]
     changed = replace(graph, code_versions={**graph.code_versions, **dict.fromkeys(first, "2")})
-    environments, steps = Environments(connection), []
+    environments = Environments(connection)
+    steps: list[tuple[str, str, Spent]] = []
 
     def step(name: str, work: Callable[[], T], about: Callable[[T], str] = lambda _: "") -> T:
-        began = time.perf_counter()
+        began = Spent.so_far(connection)
         result = work()
-        steps.append((name, about(result), time.perf_counter() - began))
+        steps.append((name, about(result), Spent.so_far(connection) - began))
         return result
 
     step("make an environment", lambda: environments.create("bench", by="bench"))
@@ -156,6 +158,9 @@ def measure(connection: psycopg.Connection, graph: Graph, partitions: int, count
     )  # fmt: skip
     step("promote it, proof included", lambda: promoter.promote("bench", LeftBehind.REFUSE, by="bench"),
          lambda promotion: f"{promotion.partitions:,} partitions")  # fmt: skip
+    connection.execute("create table bare (like varve.current including indexes)")
+    step("beside it: as many rows by a bare INSERT ... SELECT", lambda: connection.execute(_BARE).rowcount,
+         lambda count: f"{count:,} rows")  # fmt: skip
     return steps
 
 
@@ -166,12 +171,12 @@ def given_partitions(connection: psycopg.Connection) -> int:
     return int(row[0])
 
 
-def show(steps: list[tuple[str, str, float]], given: argparse.Namespace) -> None:
+def show(steps: list[tuple[str, str, Spent]], given: argparse.Namespace) -> None:
     """Print the table."""
     title = f"{given.datasets} datasets of {given.partitions:,} partitions, {pendulum.now('UTC').to_date_string()}"
-    table = Table("step", "about", "seconds", title=title, title_justify="left")
-    for name, about, seconds in steps:
-        table.add_row(name, about, f"{seconds:.2f}")
+    table = Table("step", "about", "seconds", "processor: here", "in PostgreSQL", title=title, title_justify="left")
+    for name, about, spent in steps:
+        table.add_row(name, about, f"{spent.wall:.2f}", f"{spent.client:.2f}", f"{spent.server:.2f}")
     Console(width=120).print(table)
 
 

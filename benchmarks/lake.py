@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pendulum
+from psycopg import sql
 from rich.console import Console
 from rich.table import Table
 
@@ -44,6 +45,7 @@ from varve.stores.lake.store import LakeStore
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    import psycopg
     from pyspark.sql import DataFrame, SparkSession
 
 DAY = TimeDimension("day", Grain.DAY, pendulum.datetime(2013, 1, 1), pendulum.datetime(2014, 1, 1))
@@ -263,7 +265,11 @@ def _consume(frame: DataFrame) -> object:
 def _many(what: str, count: int) -> tuple[Dataset, list[PartitionKey]]:
     names = tuple(f"p{number:06}" for number in range(count))
     dataset = Dataset(
-        f"bench.{what}{count}", Partitioning((StaticDimension("p", names),)), FLIGHTS.schema, StoreKind.LAKE, "Many."
+        f"bench.{what}{count}",
+        Partitioning((StaticDimension("p", names, limit=count),)),
+        FLIGHTS.schema,
+        StoreKind.LAKE,
+        "Many.",
     )
     return dataset, [PartitionKey.of(p=name) for name in names]
 
@@ -278,6 +284,25 @@ def _publish(figures: Figures, settings: Settings, count: int, rounds: int) -> N
             catalog.staged(build, staged)
             figures.time(f"publish: {count}", lambda: catalog.publish(build), counted=number > 0)  # noqa: B023
             catalog.release(build)
+            copied = _copied(connection, dataset, build.batch_id.millis)
+            figures.time(f"publish: bare COPY of {count}", copied, counted=number > 0)
+
+
+def _copied(connection: psycopg.Connection, dataset: Dataset, batch_id: int) -> Callable[[], None]:
+    """A bare COPY of the catalog's rows of a build, into a table with the columns and indexes of theirs."""
+    connection.execute("create table if not exists public.copied (like varve.batch including indexes)")
+    connection.execute("truncate public.copied")
+    of_build = sql.SQL(
+        "copy (select * from varve.batch where dataset = {} and batch_id = {}) to stdout (format binary)"
+    )
+    with connection.cursor().copy(of_build.format(dataset.name, batch_id)) as rows:
+        content = b"".join(rows)
+
+    def copy() -> None:
+        with connection.cursor().copy("copy public.copied from stdin (format binary)") as into:
+            into.write(content)
+
+    return copy
 
 
 def _sweep(figures: Figures, settings: Settings, count: int) -> None:
@@ -381,6 +406,8 @@ def _lines(figures: Figures, given: argparse.Namespace) -> Iterator[tuple[str, s
     first = f"publish: {given.publish[0]}"
     for count in given.publish:
         yield f"publish: {count}", first, "<= 20" if count == 1_000 else ""
+        yield f"publish: bare COPY of {count}", "", ""
+        yield f"publish: {count}", f"publish: bare COPY of {count}", "<= 2"
     yield "sweep", "", ""
     yield "leftovers", "", ""
 

@@ -191,7 +191,7 @@ def test_what_was_taken_back_is_left_alone_until_an_input_is_newer(catalog: Cata
     assert catalog.failures(sales.name) == {}
 
 
-@pytest.mark.parametrize("wrong", ["never published", "swept", "unknown"])
+@pytest.mark.parametrize("wrong", ["never published", "swept", "unknown", "of another generation"])
 def test_going_back_to_a_batch_that_is_not_there_is_refused_by_name(
     catalog: Catalog, history: History, sales: Dataset, wrong: str
 ) -> None:
@@ -205,6 +205,10 @@ def test_going_back_to_a_batch_that_is_not_there_is_refused_by_name(
         catalog.fail(build, "no")
         catalog.release(build)
         target, expected = build.batch_id, r"was never published \(it is failed\)"
+    elif wrong == "of another generation":
+        moved = "update varve.batch set generation = generation + 1 where (dataset, batch_id) = (%s, %s)"
+        catalog.connection.execute(moved, (sales.name, target.millis))
+        expected = rf"{PARIS} batch {target} is of another generation than readers see \(`varve evolve {sales}`"
     else:
         target, expected = BatchId(7), r"batch 7 was never published \(it is unknown\)"
     with pytest.raises(NotKept, match=expected):

@@ -134,8 +134,7 @@ class Catalog(ProjectionProgress, CatalogReader):
         Raises StalePublish where another batch has become current since the build began, and LeaseLost where its run
         counts as dead, and CodeNotDeployed where other code was deployed since.
         """
-        name, batch_id = build.dataset.name, build.batch_id.millis
-        paths = build.paths
+        batch_id, paths = build.batch_id.millis, build.paths
         with self.connection.transaction():
             Leases(self.connection).refuse_lost(build.run_id, str(build))
             Deployments(self.connection).refuse_other_code(build)
@@ -147,9 +146,13 @@ class Catalog(ProjectionProgress, CatalogReader):
                     f"{build}: {len(paths) - count} of {len(paths)} batches are not staged any more; "
                     f"another run took them for dead. {NOTHING_LOST} Rerun the partitions."
                 )
-            self.connection.execute(statements.LET_GO, (name, paths))
+            self.let_go(build)
             if build.registered != declaration(build.dataset, build.registered):
                 self.register(build.dataset, build.registered)
+
+    def let_go(self, build: Build) -> None:
+        """Leave the partitions of the build to the sensors again, which a rollback has told to leave them alone."""
+        self.connection.execute(statements.LET_GO, (build.dataset.name, build.paths))
 
     def publish_all(self, builds: Iterable[Build]) -> None:
         """Publish several builds in one transaction, or in the caller's, all with the same time of publish."""
@@ -339,30 +342,28 @@ class Catalog(ProjectionProgress, CatalogReader):
 
     def _refuse_not_kept(self, build: Build, targets: Mapping[str, int]) -> None:
         """Lock the targets of a rollback, so that no sweep takes them. Raises NotKept."""
-        parameters = (list(targets), list(targets.values()), build.dataset.name)
+        of_targets = {"partitions": list(targets), "ids": list(targets.values()), "dataset": build.dataset.name}
         batches = {
-            (path, batch_id): (state, swept_at, environment)
-            for path, batch_id, state, swept_at, environment in self.connection.execute(
-                statements.LOCK_TARGETS, parameters
+            (path, batch_id): rest
+            for path, batch_id, *rest in self.connection.execute(
+                statements.LOCK_TARGETS, {**of_targets, "generation": build.generation}
             )
         }
-        problems = []
+        problems, of_others = [], []
         for path, batch_id in targets.items():
-            state, swept_at, environment = batches.get((path, batch_id), ("unknown", None, ""))
+            state, swept_at, environment, is_other = batches.get((path, batch_id), ("unknown", None, "", False))
             if state == "swept":
                 problems.append(f"{path} batch {batch_id} was swept on {swept_at:%Y-%m-%d %H:%M} UTC")
             elif environment and build.holds:
                 problems.append(f"{path} batch {batch_id} is of environment {environment}, and was never current")
             elif state not in {"retired", "published"}:
                 problems.append(f"{path} batch {batch_id} was never published (it is {state})")
-        of_targets = {"partitions": list(targets), "ids": list(targets.values()), "dataset": build.dataset.name}
-        rows = self.connection.execute(
-            statements.OF_OTHER_GENERATION, {**of_targets, "generation": build.generation}
-        ).fetchall()
-        problems += [
-            f"{path} batch {batch_id} is of another generation than readers see (`varve evolve {build.dataset}` with "
-            "the declaration of then goes back to it)" for path, batch_id in rows
-        ]  # fmt: skip
+            if is_other:
+                of_others.append(
+                    f"{path} batch {batch_id} is of another generation than readers see (`varve evolve "
+                    f"{build.dataset}` with the declaration of then goes back to it)"
+                )
+        problems += of_others
         if problems:
             raise NotKept(
                 f"{build.dataset}: cannot go back: {some(problems, limit=3)}. Nothing was changed. "

@@ -67,7 +67,7 @@ BEGIN = """
         (select generation from varve.dataset where dataset = %(dataset)s))
     from unnest(%(paths)s::text[]) as partition
 """
-EXPECTED = "select partition, batch_id from varve.current where dataset = %s and partition = any(%s)"
+EXPECTED = "select partition, batch_id from varve.current where dataset = %s and partition = any(%b::text[])"
 STAGED = """
     update varve.batch b
     set state = 'staged', staged_at = clock_timestamp(), location = s.location, rows = s.rows, bytes = s.bytes,
@@ -83,18 +83,16 @@ LOCK_CURRENT = """
 """
 # A publish has one time for all of its partitions, so that "as of" sees all of it or nothing.
 INSTANT = "select clock_timestamp()"
-# The targets of a rollback are locked against the sweep, which skips what is locked.
+# The targets of a rollback are locked against the sweep, which skips what is locked. The last column says whether a
+# batch is of another generation than readers see afterwards.
 LOCK_TARGETS = """
-    select b.partition, b.batch_id, b.state, b.swept_at, case when b.published_at is null then b.environment else '' end
+    select b.partition, b.batch_id, b.state, b.swept_at,
+        case when b.published_at is null then b.environment else '' end,
+        b.generation <> coalesce(
+            %(generation)s::bigint, (select generation from varve.dataset where dataset = %(dataset)s))
     from varve.batch b
-    join unnest(%s::text[], %s::bigint[]) as t (partition, batch_id) using (partition, batch_id)
-    where b.dataset = %s order by b.partition for update of b
-"""
-OF_OTHER_GENERATION = """
-    select b.partition, b.batch_id from varve.batch b
-    join unnest(%(partitions)s::text[], %(ids)s::bigint[]) as t (partition, batch_id) using (partition, batch_id)
-    join varve.dataset d on d.dataset = b.dataset
-    where b.dataset = %(dataset)s and b.generation <> coalesce(%(generation)s::bigint, d.generation) order by 1
+    join unnest(%(partitions)b::text[], %(ids)b::bigint[]) as t (partition, batch_id) using (partition, batch_id)
+    where b.dataset = %(dataset)s order by b.partition for update of b
 """
 # Lists instead of joins: where its statistics do not know a dataset yet, PostgreSQL joins every row with every other,
 # and 10,000 partitions take a minute. Where the batch ids differ, the last list has the pairs of id and partition.
@@ -132,7 +130,9 @@ UNRECORDED = """
 RECORDED = "update varve.publish set recorded = true where dataset = %s and build_id = any(%s) and not recorded"
 WAS_PUBLISHED = "select from varve.publish where dataset = %s and build_id = %s"
 WITHDRAW = """
-    with gone as (delete from varve.current where dataset = %s and partition = any(%s) returning dataset, partition)
+    with gone as (
+        delete from varve.current where dataset = %s and partition = any(%b::text[]) returning dataset, partition
+    )
     insert into varve.withdrawn (dataset, partition) select dataset, partition from gone on conflict do nothing
 """
 FAIL = _FAILED.format(which="b.dataset = %s and b.batch_id = %s")

@@ -8,9 +8,13 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
+
+import psycopg
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from varve.catalog.code.generations import Generations
+from varve.model.errors import StalePublish
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -22,6 +26,8 @@ if TYPE_CHECKING:
     from varve.stores.store import Store
 
 logger = logging.getLogger(__name__)
+T = TypeVar("T")
+_ATTEMPTS = 5
 
 
 @dataclass(frozen=True)
@@ -81,3 +87,13 @@ def hide(catalog: Catalog, store: Store, name: str) -> None:
         logger.warning("%s has moved to another store, and readers may still see it in the old one: %s", name, error)
         return
     Generations(catalog.connection).hidden(name)
+
+
+def unless_locked(work: Callable[[], T]) -> T:
+    """Do it, again where a publish came between, or PostgreSQL ended it so that one could go on."""
+    return Retrying(
+        retry=retry_if_exception_type(
+            (psycopg.errors.DeadlockDetected, psycopg.errors.LockNotAvailable, StalePublish)
+        ),
+        stop=stop_after_attempt(_ATTEMPTS), wait=wait_random_exponential(multiplier=0.05, max=1), reraise=True,
+    )(work)  # fmt: skip

@@ -92,6 +92,7 @@ _OUTDATED = """
 """
 _SETTLE = "update varve.deployed set may_be_mixed = false where dataset = any(%s)"
 _LOCK_FOR_DEPLOYMENT = "select from varve.deployed where dataset = %s for update"
+_LOCK_ALL_FOR_DEPLOYMENT = "select from varve.deployed where dataset = any(%s) order by dataset for update"
 _LOCK_DEPLOYED = "select code_version from varve.deployed where dataset = %s for share"
 
 
@@ -317,6 +318,15 @@ class Deployments:
             if project := by_name[name].of_project:
                 raise CodeNotDeployed(f"{dataset} reads {name}: {otherwise(project, name, reasons)}")
             raise CodeNotDeployed(f"{dataset} reads {new_generation(name, reasons)}")
+
+    def lock(self, datasets: Iterable[str]) -> None:
+        """In a transaction: wait for the publishes of these datasets that are under way; the next ones wait for us.
+
+        A publish locks the deployment of its dataset first and then what is current. Who locks what is current and
+        deploys after that would wait for a publish that waits for it.
+        """
+        self.connection.execute(_LOCK)
+        self.connection.execute(_LOCK_ALL_FOR_DEPLOYMENT, (sorted(datasets),))
 
     def refuse_other_code(self, build: Build) -> None:
         """Lock the deployment of a build's dataset until the transaction ends.

@@ -28,12 +28,24 @@ _ADD = "insert into varve.plan (digest, contents, made_by) values (%s, %s, %s) r
 _APPLIED = """
     update varve.plan set contents = %s, applied_at = clock_timestamp(), applied_by = %s where id = %s
 """
+_ADD_APPLIED = """
+    insert into varve.plan (digest, contents, made_by, applied_at, applied_by)
+    values (%s, %s, %s, clock_timestamp(), %s) returning id
+"""
 _PROMOTIONS = """
     select id, digest, contents, applied_at, applied_by from varve.plan where contents ->> 'environment' is not null
 """
 _OF = _PROMOTIONS + " and id = %s"
 _OF_RUN = _PROMOTIONS + " and contents ->> 'run' like %s || '%%' and applied_at is not null order by id"
 _MADE_BY_RUN = _PROMOTIONS + " and contents ->> 'run' = %s and applied_at is not null order by id desc limit 1"
+# Bytes and contents are nothing to a promotion, and half of the time of the whole list of the overlay.
+_CANDIDATES = """
+    select o.dataset, o.partition, o.batch_id, b.generation, d.generation
+    from varve.overlay o join varve.dataset d using (dataset)
+    join varve.batch b on (b.dataset, b.partition, b.batch_id) = (o.dataset, o.partition, o.batch_id)
+    left join varve.current c on (c.dataset, c.partition) = (o.dataset, o.partition)
+    where o.environment = %s and o.batch_id is distinct from c.batch_id order by o.dataset, o.partition
+"""
 _DECLARED = "select dataset, declaration from varve.dataset where dataset = any(%s)"
 
 
@@ -73,6 +85,10 @@ class Promotions:
 
     connection: psycopg.Connection
 
+    def candidates(self, environment: str) -> list[tuple[str, str, int, int, int]]:
+        """The batches of an overlay that are not current: dataset, partition, id, generation, and that of readers."""
+        return self.connection.execute(_CANDIDATES, (environment,), binary=True).fetchall()
+
     def keep(self, plan: PromotionPlan, *, by: str) -> int:
         """Keep what would be promoted; returns its number, which is the same as long as it is the same."""
         if row := self.connection.execute(_SAME, (plan.digest,)).fetchone():
@@ -83,11 +99,15 @@ class Promotions:
 
     def applied(self, plan: PromotionPlan, *, by: str) -> int:
         """Note in the promotion's transaction, before anything changes, that it is made; returns its number."""
-        number = self.keep(plan, by=by)
         names = sorted({*plan.codes, *plan.batches})
         declarations: dict[str, Any] = dict(self.connection.execute(_DECLARED, (names,)).fetchall())
-        self.connection.execute(_APPLIED, (Jsonb(_contents(plan, declarations)), by, number))
-        return number
+        digest, contents = plan.digest, Jsonb(_contents(plan, declarations))
+        if row := self.connection.execute(_SAME, (digest,)).fetchone():
+            self.connection.execute(_APPLIED, (contents, by, row[0]))
+        else:
+            row = self.connection.execute(_ADD_APPLIED, (digest, contents, by, by)).fetchone()
+        assert row is not None
+        return int(row[0])
 
     def of(self, number: int) -> PromotionPlan | None:
         """The plan of that number, where it is one of a promotion."""

@@ -48,6 +48,7 @@ _LIST = """
     ) o on o.environment = e.name
     where %s::text is null or e.name = %s order by e.name
 """
+_BASE = "select base from varve.environment where name = %s"
 _DROP = "delete from varve.environment where name = %s"
 _USE = "update varve.environment set used_at = clock_timestamp() where name = %s"
 _REBASE = "update varve.environment set base = %s, used_at = clock_timestamp() where name = %s"
@@ -96,7 +97,7 @@ _OVERLAY = """
     where o.environment = %s order by o.dataset, o.partition
 """
 _FORGET_OVERLAY = """
-    delete from varve.overlay o using unnest(%s::text[]) as t (partition)
+    delete from varve.overlay o using unnest(%b::text[]) as t (partition)
     where o.environment = %s and o.dataset = %s and o.partition = t.partition
 """
 
@@ -209,6 +210,14 @@ class Environments:
             )
         return Environment(*rows[0])
 
+    def base(self, name: str) -> int | None:
+        """The number of the publish on which an environment stands; None where it follows production.
+
+        Raises VarveError where there is no such environment.
+        """
+        row = self.connection.execute(_BASE, (name,)).fetchone()
+        return self.get(name).base if row is None else row[0]
+
     def drop(self, name: str) -> Environment:
         """Forget an environment. What nobody else needs of its data goes with a later sweep. Raises VarveError."""
         environment = self.get(name)
@@ -237,7 +246,7 @@ class Environments:
         With `code_too`, what is deployed now counts as contained in the environment's code from then on. Raises
         VarveError where there is no such environment, or where it has no base.
         """
-        if self.get(name).base is None:
+        if self.base(name) is None:
             raise VarveError(f"environment {name} follows production already: it was made with --live.")
         with self.connection.transaction():
             self.connection.execute(_REBASE, (self._last_publish(), name))

@@ -9,12 +9,12 @@ Not here: computing in an environment (varve/dagster/environments.py).
 from __future__ import annotations
 
 import uuid
+from collections import defaultdict
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import psycopg
-from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from varve.catalog.code.deployments import Decision, Deployments
 from varve.catalog.code.generations import Generations
@@ -22,33 +22,31 @@ from varve.catalog.code.owners import Owners
 from varve.catalog.code.promotions import PromotionPlan, Promotions
 from varve.catalog.environments.environments import Environments
 from varve.catalog.planning.facts import CatalogFacts
-from varve.model.errors import StalePublish, VarveError, some
+from varve.model.batch import BatchId
+from varve.model.errors import VarveError, some
 from varve.model.policy import OnCodeChange
 from varve.stores.environments.closure import ClosureCheck, Judged
 from varve.stores.environments.promotion import PROMOTION_RUN, Closure, LeftBehind, NotClosed, Promotion
-from varve.stores.together import PendingChange, make_current
+from varve.stores.together import PendingChange, make_current, unless_locked
 
 if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Callable, Mapping
 
     from varve.catalog.catalog import Catalog
-    from varve.model.batch import BatchId
     from varve.model.build import Build
     from varve.model.dataset import Dataset
     from varve.model.partitions.dimension import Members
     from varve.model.partitions.key import PartitionKey
+    from varve.model.partitions.partitioning import Partitioning
     from varve.planning.graph import Graph
     from varve.planning.reconcile import Limits
     from varve.stores.environments.promotion import Corrections
     from varve.stores.store import Store
 
-T = TypeVar("T")
-_ATTEMPTS = 5
 # Publishers take this lock when they compare what is current with what they expect. From here on they wait.
 _LOCK_CURRENT = "lock table varve.current in exclusive mode"
 _IS_MADE = "select from varve.publish where run_id = %s limit 1"
-_LET_GO = "delete from varve.hold where dataset = %s and partition = any(%s)"
 
 
 @dataclass(frozen=True)
@@ -86,7 +84,7 @@ class Promoter:
         """
         promotion = self._candidates(name)
         while True:
-            closure = _unless_locked(partial(self._tried, promotion, behind))
+            closure = unless_locked(partial(self._tried, promotion, behind))
             if behind is not LeftBehind.LEAVE_OUT or not (closure.moved or closure.behind):
                 return replace(promotion, closure=closure)
             smaller = self.check.without(promotion, closure)
@@ -135,7 +133,7 @@ class Promoter:
             make_current(self.catalog, changes, self.store_of, within=within, leaving=leaving)
 
         try:
-            _unless_locked(attempt)
+            unless_locked(attempt)
         except BaseException:
             if self.corrections is not None and not self._is_made(promotion):
                 self.corrections.take_back()
@@ -151,7 +149,7 @@ class Promoter:
 
     def _candidates(self, name: str) -> Promotion:
         environments, connection = Environments(self.catalog.connection), self.catalog.connection
-        if environments.get(name).base is None:
+        if environments.base(name) is None:
             raise VarveError(
                 f"environment {name} follows production (--live): what it shows was never one state of it. Nothing was "
                 "promoted. Make one without --live, and run it."
@@ -187,11 +185,10 @@ class Promoter:
             if generation.is_new and dataset in chosen
         }  # fmt: skip
         batches: dict[str, dict[str, BatchId]] = {dataset: {} for dataset in generations}
-        for row in environments.overlay(name):
-            number = entered[row.dataset].number if row.dataset in entered else row.shown
-            is_known = row.dataset in chosen and row.generation == number
-            if is_known and row.batch_id is not None and row.batch_id != row.current:
-                batches.setdefault(row.dataset, {})[row.partition] = row.batch_id
+        for dataset, path, batch_id, made_in, shown in Promotions(connection).candidates(name):
+            number = entered[dataset].number if dataset in entered else shown
+            if dataset in chosen and made_in == number:
+                batches.setdefault(dataset, {})[path] = BatchId(batch_id)
         Owners(connection, self.graph.project).refuse({*codes, *batches}, "Nothing was promoted.")
         declared = {*self.graph.datasets, *(broken.name for broken in self.graph.broken)}
         removed = tuple(sorted(
@@ -211,14 +208,15 @@ class Promoter:
                 for change in changes:
                     change.point(instant)
 
-            closure, _ = self._swapped(promotion, behind, point, "")
+            closure, _ = self._swapped(promotion, behind, point, None)
         return closure
 
     def _swapped(
-        self, promotion: Promotion, behind: LeftBehind, point: Callable[[], None], by: str
+        self, promotion: Promotion, behind: LeftBehind, point: Callable[[], None], by: str | None
     ) -> tuple[Closure, int]:
         """In a transaction: deploy the code, move the pointers, and ask what is inconsistent by that."""
         connection = self.catalog.connection
+        Deployments(connection).lock(promotion.codes)
         connection.execute(_LOCK_CURRENT)
         before: Judged = {}
         former = self.check.former(promotion)
@@ -233,14 +231,18 @@ class Promoter:
             number = self._point_all(promotion, behind, point, by)
         return self.check.unclosed(promotion, before, after, former), number
 
-    def _point_all(self, promotion: Promotion, behind: LeftBehind, point: Callable[[], None], by: str) -> int:
-        """Deploy the code and move the pointers; returns the number of the plan that says so."""
+    def _point_all(self, promotion: Promotion, behind: LeftBehind, point: Callable[[], None], by: str | None) -> int:
+        """Deploy the code and move the pointers; returns the number of the plan that says so.
+
+        Where it is only tried, by None, the plan names no batches: of a hundred thousand they are megabytes.
+        """
         connection, deployments = self.catalog.connection, Deployments(self.catalog.connection)
-        number = Promotions(connection).applied(promotion.plan(behind), by=by)
+        plan = promotion.plan(behind) if by is not None else replace(promotion, batches={}).plan(behind)
+        number = Promotions(connection).applied(plan, by=by or "")
         for name, version in sorted(promotion.codes.items()):
             dataset = self.graph.datasets[name]
             decision = replace(_decision(dataset, behind), plan=number)
-            deployments.deploy(dataset, version, self.graph.sources.get(name, ""), decision, by=by)
+            deployments.deploy(dataset, version, self.graph.sources.get(name, ""), decision, by=by or "")
         if self.corrections is not None:
             self.corrections.arrive(promotion.batches)
         point()
@@ -248,9 +250,14 @@ class Promoter:
 
     def _changes(self, promotion: Promotion) -> list[PendingChange]:
         changes = []
+        # Datasets of one calendar have the same keys, and to read a hundred thousand of them takes seconds.
+        keys_of: dict[Partitioning, dict[str, PartitionKey]] = defaultdict(dict)
         for name, batches in promotion.batches.items():
             dataset = self.graph.datasets[name]
-            targets = {dataset.partitioning.from_path(path): batch_id for path, batch_id in batches.items()}
+            keys = keys_of[dataset.partitioning]
+            for path in batches.keys() - keys.keys():
+                keys[path] = dataset.partitioning.from_path(path)
+            targets = {keys[path]: batch_id for path, batch_id in batches.items()}
             build = self.catalog.unlocked(
                 dataset, sorted(targets), run_id=promotion.run_id, code_version=self.graph.code_versions[name]
             )
@@ -272,7 +279,7 @@ class Promoter:
                 dataset.name, build.generation, build.batch_id.millis, build.paths
             )
         self.catalog.register(dataset, build.registered)
-        self.catalog.connection.execute(_LET_GO, (dataset.name, build.paths))
+        self.catalog.let_go(build)
 
     def _follow(self, promotion: Promotion) -> None:
         """The environment stands on what was promoted: its overlay has only what is not current."""
@@ -280,16 +287,6 @@ class Promoter:
         environments.forget_overlay(promotion.environment, {name: list(b) for name, b in promotion.batches.items()})
         environments.rebase(promotion.environment, code_too=False)
         environments.adopt(promotion.environment)
-
-
-def _unless_locked(work: Callable[[], T]) -> T:
-    """Do it, again where a publish came between, or PostgreSQL ended it so that one could go on."""
-    return Retrying(
-        retry=retry_if_exception_type(
-            (psycopg.errors.DeadlockDetected, psycopg.errors.LockNotAvailable, StalePublish)
-        ),
-        stop=stop_after_attempt(_ATTEMPTS), wait=wait_random_exponential(multiplier=0.05, max=1), reraise=True,
-    )(work)  # fmt: skip
 
 
 def _decision(dataset: Dataset, behind: LeftBehind) -> Decision:

@@ -30,7 +30,12 @@ if TYPE_CHECKING:
     from tests.stores.lake.iceberg.builder import Builder
 
 NOON = dt.datetime(2013, 1, 5, 12, tzinfo=dt.UTC)
-STEPS = [(MetadataFolder, "write"), (Pointers, "lock"), (Pointers, "move"), (Pointers, "note")]
+STEPS = [
+    (MetadataFolder, "write"), (MetadataFolder, "make_durable"),
+    (Pointers, "lock"), (Pointers, "move"), (Pointers, "note"),
+]  # fmt: skip
+# Of each table a manifest, a list, a document, two waits for the disk, and a pointer that is locked, moved and noted.
+STEPS_OF_TWO_TABLES = 16
 
 
 def sold(*products: str) -> list[dict[str, Any]]:
@@ -59,6 +64,14 @@ def _interrupted(
         counted[0] += 1
         if counted[0] == step:
             interrupt()
+        return whole(*args)
+
+    return instead
+
+
+def _preceded(whole: Callable[..., Any], first: Callable[[], None]) -> Callable[..., Any]:
+    def instead(*args: Any) -> Any:
+        first()
         return whole(*args)
 
     return instead
@@ -114,7 +127,7 @@ def test_a_session_that_ends_at_any_step_leaves_the_old_state_in_both(
                 changes()
             store.catalog.connection.close()
         agree(builder, *datasets)
-        steps = 12 if step == 1 else steps
+        steps = STEPS_OF_TWO_TABLES if step == 1 else steps
         assert counted[0] >= step
     builder.publish_together([(dataset, {PARIS: sold("new")}) for dataset in datasets])
     agree(builder, *datasets)
@@ -157,6 +170,50 @@ def test_two_publishes_of_one_table_at_once_both_succeed(builder: Builder, sales
     assert len(iceberg_table(builder.settings, sales).snapshots()) == 21
 
 
+def test_no_pointer_is_locked_while_metadata_is_written(
+    builder: Builder, sales: Dataset, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    builder.publish(sales, {PARIS: sold("old")})
+    looks = []
+
+    def look() -> None:
+        of_table = "select from varve.iceberg_table where dataset = %s for update nowait"
+        looks.append(connection.execute(of_table, (sales.name,)).rowcount)
+
+    monkeypatch.setattr(MetadataFolder, "write", _preceded(MetadataFolder.write, look))
+    builder.publish(sales, {PARIS: sold("new")})
+    assert looks == [1, 1, 1]
+    agree(builder, sales)
+
+
+def test_a_publish_that_comes_between_is_not_lost(
+    builder: Builder, sales: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    builder.publish(sales, {PARIS: sold("old"), ZURICH: sold("old")})
+    with monkeypatch.context() as patched:
+        # The manifests, the list and the document are written, and the pointer is to be locked.
+        counted = at_step(patched, 6, lambda: builder.publish(sales, {ZURICH: sold("between")}))
+        builder.publish(sales, {PARIS: sold("new")})
+    assert counted[0] > 2 * STEPS_OF_TWO_TABLES / 2, "the first publish was prepared twice"
+    agree(builder, sales)
+    table = iceberg_table(builder.settings, sales)
+    assert len(table.snapshots()) == 3
+    instants = [snapshot.timestamp_ms for snapshot in table.snapshots()]
+    assert instants == sorted(set(instants))
+
+
+def test_what_was_prepared_is_not_shown_where_other_batches_become_current(builder: Builder, sales: Dataset) -> None:
+    first = builder.publish(sales, {PARIS: sold("old")})
+    builder.publish(sales, {PARIS: sold("newer")})
+    with builder.store() as store:
+        build, _ = builder.stage(store, sales, {PARIS: sold("newest")})
+        # A change of the catalog that does not publish what the build has staged.
+        store.commit([build], partial(store.catalog.repoint, build, {PARIS: first}))
+        store.published(build)
+    agree(builder, sales)
+    assert [row["product"] for row in by_pyiceberg(iceberg_table(builder.settings, sales))] == ["old"]
+
+
 def test_a_history_at_random_agrees_with_the_catalog_after_each_step(builder: Builder, sales: Dataset) -> None:
     chance, builder.keep = random.Random(20), 4
     keys = [key(store, day) for store in ("Paris", "Zürich") for day in (5, 6, 31)]
@@ -185,7 +242,7 @@ def test_a_server_that_is_killed_at_any_step_leaves_one_state_in_both(
     datasets = [sales_dataset(StoreKind.LAKE) for _ in range(2)]
     builder.publish_together([(dataset, {PARIS: sold("old"), ZURICH: sold("old")}) for dataset in datasets])
     server = PostgresServer(builder.settings.home_dir)
-    for step in range(1, 12):
+    for step in range(1, STEPS_OF_TWO_TABLES + 1):
         with builder.store() as store, monkeypatch.context() as patched:
             row = store.catalog.connection.execute("select pg_read_file('postmaster.pid')").fetchone()
             assert row is not None

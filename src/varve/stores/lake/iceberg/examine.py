@@ -11,7 +11,7 @@ from varve.model.inventory import Finding
 from varve.stores.lake.iceberg import folder as folders
 from varve.stores.lake.iceberg.folder import MetadataLost
 from varve.stores.lake.iceberg.pointers import TURNED_OFF
-from varve.stores.lake.iceberg.tables import differing
+from varve.stores.lake.iceberg.prepare import differing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,11 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from varve.model.batch import BatchId
-
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Mapping
 
     import psycopg
 
@@ -22,7 +19,10 @@ SCHEMA = "varve_iceberg"
 # Why a table is hidden that the next publish shows again by itself, if the dataset says so again.
 TURNED_OFF = "the dataset has no Iceberg side any more"
 # Who writes metadata shares the lock until its transaction ends; who deletes metadata has it alone.
-_WRITING = "select pg_advisory_xact_lock_shared(hashtextextended('iceberg metadata of ' || %s, 0))"
+_WRITING = """
+    select pg_advisory_xact_lock_shared(hashtextextended('iceberg metadata of ' || dataset, 0))
+    from unnest(%s::text[]) as dataset
+"""
 _DELETING = "select pg_advisory_xact_lock(hashtextextended('iceberg metadata of ' || %s, 0))"
 _ENSURE = """
     insert into varve.iceberg_table (dataset, environment, namespace, table_name) values (%s, %s, %s, %s)
@@ -59,19 +59,6 @@ _AT_BASE = """
     union all
     select t.metadata_location from varve.environment e, varve.iceberg_table t
     where e.name = %(environment)s and e.base is null and t.dataset = %(dataset)s and t.environment is null
-"""
-_CURRENT = """
-    select c.partition, c.batch_id, b.location, b.rows
-    from varve.current c cross join lateral (
-        select * from varve.batch x
-        where (x.dataset, x.partition, x.batch_id) = (c.dataset, c.partition, c.batch_id) offset 0
-    ) b
-    where c.dataset = %s and (%s::text[] is null or c.partition = any(%s))
-"""
-_STATISTICS = """
-    select b.partition, b.statistics from varve.batch b
-    where b.dataset = %s and b.batch_id = any(%s::bigint[]) and b.partition = any(%s::text[])
-      and b.batch_id || '/' || b.partition = any(%s::text[])
 """
 _ROOTS = """
     select metadata_location from varve.iceberg_table where dataset = %(dataset)s and metadata_location is not null
@@ -129,16 +116,6 @@ _TABLES = """
 
 
 @dataclass(frozen=True, slots=True)
-class CurrentFolder:
-    """What of a current batch its data files are made of."""
-
-    partition: str
-    batch_id: BatchId
-    location: str
-    rows: int
-
-
-@dataclass(frozen=True, slots=True)
 class Pointer:
     """Where a table's metadata is.
 
@@ -165,9 +142,13 @@ class Pointers:
         row = self.connection.execute(_READ, (dataset, self.environment)).fetchone()
         return None if row is None else Pointer(*row)
 
+    def announce(self, datasets: list[str]) -> None:
+        """In a transaction: nobody deletes metadata of these datasets from now on."""
+        self.connection.execute(_WRITING, (datasets,))
+
     def lock(self, dataset: str) -> Pointer:
         """In a transaction: the pointer of a dataset's table, made where there is none, which nobody else moves now."""
-        self.connection.execute(_WRITING, (dataset,))
+        self.announce([dataset])
         namespace, _, table = dataset.partition(".")
         namespace = namespace if self.environment is None else f"{namespace}__{self.environment}"
         row = self.connection.execute(_LOCK, (dataset, self.environment)).fetchone()
@@ -208,22 +189,6 @@ class Pointers:
             return None
         row = self.connection.execute(_AT_BASE, {"dataset": dataset, "environment": self.environment}).fetchone()
         return None if row is None else row[0]
-
-    def current(self, dataset: str, paths: list[str] | None) -> dict[str, CurrentFolder]:
-        """What is current in production of these partitions (None: of all), without what only traces need."""
-        return {
-            path: CurrentFolder(path, BatchId(batch_id), location, rows)
-            for path, batch_id, location, rows in self.connection.execute(_CURRENT, (dataset, paths, paths))
-        }
-
-    def statistics(self, dataset: str, batches: Mapping[str, int]) -> dict[str, dict[str, tuple[str, str]]]:
-        """The bounds of batches (ids by partition), by partition and column; only where both ends are known."""
-        pairs = [f"{batch_id}/{path}" for path, batch_id in batches.items()]
-        parameters = (dataset, sorted(set(batches.values())), list(batches), pairs)
-        return {
-            path: {column: (low, high) for column, (low, high) in bounds.items() if low is not None is not high}
-            for path, bounds in self.connection.execute(_STATISTICS, parameters)
-        }
 
     def roots(self, dataset: str) -> list[str]:
         """Every metadata document of a dataset that somebody may still open, in every environment."""

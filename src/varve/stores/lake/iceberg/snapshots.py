@@ -1,6 +1,6 @@
 """Adds snapshots to a table's document and takes them away, and says which files a snapshot has.
 
-Not here: Avro (manifests.py), and which files change (commit.py).
+Not here: Avro (manifests.py), and which files change (prepare.py).
 """
 
 from __future__ import annotations
@@ -56,11 +56,8 @@ def entries_of(folder: MetadataFolder, snapshot: dict[str, Any]) -> Iterable[dic
                 yield entry
 
 
-def add(folder: MetadataFolder, document: Document, change: Change, *, at: int, keep: int) -> Document:
-    """The document with one more snapshot, whose manifests are written; `at` in epoch milliseconds.
-
-    Of the earlier snapshots the last `keep - 1` stay, and those with a name.
-    """
+def written(folder: MetadataFolder, document: Document, change: Change) -> dict[str, Any]:
+    """One more snapshot for a document, whose manifests are written, durably; it has no time yet, and no reader."""
     parent = current_snapshot(document)
     snapshot_id, sequence = random.getrandbits(62), document["last-sequence-number"] + 1
     rows = {}
@@ -83,11 +80,12 @@ def add(folder: MetadataFolder, document: Document, change: Change, *, at: int, 
     kinds = partition_types(document)
     for file in wanted.values():
         touched[manifests.bucket_of(file.partition)].append(manifests.entry_of(file, document, kinds, snapshot_id))
+    paths = []
     for bucket, entries in touched.items():
-        written = manifests.manifest(document, bucket, entries)
-        path = folder.write(written)
+        manifest = manifests.manifest(document, bucket, entries)
+        paths.append(folder.write(manifest))
         rows[bucket] = manifests.row_of(
-            document, path, entries, size=len(written.content), snapshot_id=snapshot_id, sequence=sequence
+            document, paths[-1], entries, size=len(manifest.content), snapshot_id=snapshot_id, sequence=sequence
         )
     alive = [
         row for row in rows.values()
@@ -95,17 +93,26 @@ def add(folder: MetadataFolder, document: Document, change: Change, *, at: int, 
     ]  # fmt: skip
     parent_id = None if parent is None else parent["snapshot-id"]
     listing = folder.write(manifests.manifest_list(alive, snapshot_id, parent_id, sequence))
-    snapshot = {
-        "snapshot-id": snapshot_id, "sequence-number": sequence, "timestamp-ms": at, "manifest-list": listing,
+    folder.make_durable([*paths, listing])
+    return {
+        "snapshot-id": snapshot_id, "sequence-number": sequence, "manifest-list": listing,
         "summary": _summary(parent, touched.values(), change.build_id), "schema-id": document["current-schema-id"],
         **({} if parent_id is None else {"parent-snapshot-id": parent_id}),
     }  # fmt: skip
+
+
+def add(document: Document, snapshot: dict[str, Any], *, at: int, keep: int) -> Document:
+    """The document with a snapshot that was `written` for it, and its time in epoch milliseconds.
+
+    Of the earlier snapshots the last `keep - 1` stay, and those with a name.
+    """
+    snapshot_id = snapshot["snapshot-id"]
     changed = document | {
-        "snapshots": [*document["snapshots"], snapshot],
+        "snapshots": [*document["snapshots"], snapshot | {"timestamp-ms": at}],
         "snapshot-log": [*document["snapshot-log"], {"snapshot-id": snapshot_id, "timestamp-ms": at}],
         "refs": document["refs"] | {"main": {"snapshot-id": snapshot_id, "type": "branch"}},
         "current-snapshot-id": snapshot_id,
-        "last-sequence-number": sequence,
+        "last-sequence-number": snapshot["sequence-number"],
         "last-updated-ms": at,
     }
     named = {ref["snapshot-id"] for ref in changed["refs"].values()}

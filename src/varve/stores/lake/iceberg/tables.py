@@ -1,10 +1,11 @@
 """`IcebergTables`: publishes that are also Iceberg snapshots, of any number of tables in the catalog's own transaction.
 
-The files of new batches are listed before the transaction. In it, after the catalog has changed, the pointers are
-locked in the order of the tables' names, so that publishers wait for each other and never in a circle; then the
-metadata is written, and the pointers move. Where the transaction ends otherwise, only files that nobody names are left.
+The snapshots of new batches are prepared before the catalog changes, and their documents written before a pointer is
+locked. Last, the pointers are locked in the order of the tables' names, so that publishers wait for each other and
+never in a circle; where none has moved meanwhile, they move. Where another publish has come between, the snapshots are
+prepared once more, under the locks. Where the transaction ends otherwise, only files that nobody names are left.
 
-Not here: comparing (examine.py), and removing what nobody reads any more (clean.py).
+Not here: what a snapshot has (prepare.py), comparing (examine.py), and removing what nobody reads any more (clean.py).
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from varve.stores.lake.iceberg import folder as folders
 from varve.stores.lake.iceberg import metadata, snapshots
 from varve.stores.lake.iceberg.folder import MetadataFolder, MetadataLost
 from varve.stores.lake.iceberg.metadata import NotFollowed
-from varve.stores.lake.iceberg.pointers import TURNED_OFF, Pointers
-from varve.stores.lake.iceberg.snapshots import Change
+from varve.stores.lake.iceberg.pointers import Pointers
+from varve.stores.lake.iceberg.prepare import SnapshotPreparer, differing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from varve.catalog.catalog import Catalog
     from varve.model.batch import Batch, BatchId
@@ -34,7 +35,8 @@ if TYPE_CHECKING:
     from varve.stores.folders.layout import Layout
     from varve.stores.lake.iceberg.folder import Listed
     from varve.stores.lake.iceberg.metadata import Document
-    from varve.stores.lake.iceberg.pointers import CurrentFolder, Pointer
+    from varve.stores.lake.iceberg.pointers import Pointer
+    from varve.stores.lake.iceberg.prepare import Prepared
 
 logger = logging.getLogger(__name__)
 _MILLISECOND = dt.timedelta(milliseconds=1)
@@ -81,25 +83,32 @@ class IcebergTables:
         """Call `point`, which changes what is current of these builds' datasets, and move their tables with it."""
         shown = sorted((build for build in builds if self.has(build.dataset)), key=lambda build: build.dataset.name)
         others = [build.dataset.name for build in builds if build not in shown]
-        found = self._listed_before(shown)
+        preparer = SnapshotPreparer(self.layout, self.catalog)
         with self.catalog.connection.transaction():
+            self.pointers.announce([build.dataset.name for build in shown])
+            ahead = [preparer.ahead(build) for build in shown]
             point()
             if others:
                 # What nobody moves any more must not be shown as if it were current.
                 self.pointers.turn_off(others)
             if not shown:
                 return
-            pointers = {name: self.pointers.lock(name) for name in sorted({build.dataset.name for build in shown})}
+            prepared = [
+                early if early is not None and preparer.is_right(early) else preparer.prepared(build)
+                for build, early in zip(shown, ahead, strict=True)
+            ]
             instant = self._instant(shown)
-            documents = {
-                build.dataset.name: self._document(build.dataset, pointers, is_other=build.generation is not None)
-                for build in shown
-            }
-            # One instant for all tables: `TIMESTAMP AS OF` reads them together. A clock may go back, a table may not.
-            at = max(instant, *(document["last-updated-ms"] + 1 for document, _ in documents.values()))
-            for build in shown:
-                document, whole = documents[build.dataset.name]
-                self._publish(build, pointers[build.dataset.name], document, found, at, whole=whole)
+            written = self._written(prepared, instant)
+            locked = [self.pointers.lock(build.dataset.name) for build in shown]
+            if locked != [each.pointer for each in prepared]:
+                # Another publish came between. From here on none can.
+                prepared = [
+                    each if each.pointer == pointer else preparer.prepared(each.build, pointer)
+                    for each, pointer in zip(prepared, locked, strict=True)
+                ]
+                written = self._written(prepared, instant)
+            for each, change in zip(prepared, written, strict=True):
+                self._show(each, change)
             self._follow_live([build.dataset for build in shown])
 
     def write_again(self, dataset: Dataset) -> int:
@@ -110,9 +119,10 @@ class IcebergTables:
         if not self.has(dataset):
             self.pointers.turn_off([dataset.name])
             return 0
+        preparer = SnapshotPreparer(self.layout, self.catalog)
         with self.catalog.connection.transaction():
             pointer = self.pointers.lock(dataset.name)
-            document, is_new = self._document(dataset, {dataset.name: pointer})
+            document, is_new = preparer.document(dataset, pointer)
             try:
                 document = metadata.evolved(document, dataset)
             except NotFollowed:
@@ -132,11 +142,11 @@ class IcebergTables:
                 different = [path for path in different if path not in current or _is_whole(current[path], found)]
             if not different and not is_new and pointer.location == pointer.written:
                 return 0
-            change = self._change(dataset, current, found, different, None)
+            change = preparer.change(dataset, current, found, different, None)
+            snapshot = snapshots.written(self.folder(dataset.name), document, change)
             at = max(milliseconds(self.catalog.instant()), document["last-updated-ms"] + 1)
-            self._move(
-                dataset, pointer, snapshots.add(self.folder(dataset.name), document, change, at=at, keep=self.keep)
-            )
+            document = snapshots.add(document, snapshot, at=at, keep=self.keep)
+            self._move(dataset, document, self._kept(dataset, pointer, document))
             return max(len(different), 1)
 
     def name_publishes(self, dataset: str, publishes: Mapping[str, BatchId | None]) -> None:
@@ -195,104 +205,44 @@ class IcebergTables:
                 catalog = EnvironmentCatalog(self.catalog.connection, environment)
                 replace(self, catalog=catalog).write_again(dataset)
 
-    def _listed_before(self, builds: Sequence[Build]) -> Listed:
-        """The files of the batches that will be current, as far as that can be known before the transaction."""
-        locations = set()
-        for build in builds:
-            pointer = self.pointers.of(build.dataset.name)
-            locations |= {self.layout.batch(build.dataset, key, build.batch_id) for key in build.partitions}
-            if pointer is None:
-                locations |= {batch.location for batch in self.catalog.current(build.dataset.name).values()}
-        return {location: files for location, files in folders.listed(self.layout, locations).items() if files}
-
     def _instant(self, builds: Sequence[Build]) -> int:
         moments = [self.pointers.published_at(build.dataset.name, build.batch_id.millis) for build in builds]
         return max(milliseconds(moment or self.catalog.instant()) for moment in moments)
 
-    def _document(
-        self, dataset: Dataset, pointers: Mapping[str, Pointer], *, is_other: bool = False
-    ) -> tuple[Document, bool]:
-        """The document of a table, and whether it must be given everything that is current.
+    def _written(self, prepared: Sequence[Prepared], instant: int) -> list[tuple[Document, str] | None]:
+        """Write the documents; returns each with its location, and None of a table that is shown nothing new.
 
-        One of another generation than readers see begins anew: no file of the one before belongs to it.
+        One instant for all tables: `TIMESTAMP AS OF` reads them together. A clock may go back, a table may not.
         """
-        pointer = pointers[dataset.name]
-        if is_other and (pointer.written is None or not self.catalog.environment):
-            return metadata.first(dataset, self.layout.table(dataset)), True
-        location, table_folder = pointer.written, self.folder(dataset.name)
-        if pointer.location not in {location, None}:
-            logger.warning(
-                "%s: somebody else has moved its Iceberg table to %s. Varve goes on from %s; what the other has "
-                "written stays unseen.", dataset, pointer.location, location,
-            )  # fmt: skip
-        try:
-            if location is not None:
-                return table_folder.document(location), pointer.hidden_because == TURNED_OFF
-            if (base := self.pointers.at_base(dataset.name)) is not None:
-                return table_folder.document(base), True
-        except MetadataLost as error:
-            logger.warning("%s: its Iceberg table is made anew, without its earlier snapshots: %s.", dataset, error)
-        return metadata.first(dataset, self.layout.table(dataset)), True
+        changes = [(each.document, each.snapshot) for each in prepared if each.document and each.snapshot]
+        at = max([instant, *(document["last-updated-ms"] + 1 for document, _ in changes)])
+        written: list[tuple[Document, str] | None] = []
+        for each in prepared:
+            if each.document is None or each.snapshot is None:
+                written.append(None)
+                continue
+            document = snapshots.add(each.document, each.snapshot, at=at, keep=self.keep)
+            written.append((document, self._kept(each.build.dataset, each.pointer, document)))
+        return written
 
-    def _publish(
-        self, build: Build, pointer: Pointer, document: Document, found: Listed, at: int, *, whole: bool
-    ) -> None:
-        dataset = build.dataset
-        if pointer.hidden_because not in {"", TURNED_OFF} and build.generation is None:
-            return
-        try:
-            document = metadata.evolved(document, dataset)
-        except NotFollowed as error:
-            logger.warning("%s: its Iceberg table is hidden. %s", dataset, error)
-            self.pointers.hide(dataset.name, str(error))
-            return
-        table_folder = self.folder(dataset.name)
-        current = self._current(dataset, None if whole else build)
-        found = found | folders.listed(
-            self.layout, [batch.location for batch in current.values() if batch.location not in found]
-        )
-        touched = differing(table_folder, document, current, found) if whole else build.paths
-        older = [current[path] for path in touched if path in current and current[path].batch_id != build.batch_id]
-        if older and (problems := folders.unfollowed_batches(self.layout, dataset, older)):
-            logger.warning("%s: its Iceberg table is hidden. %s", dataset, " ".join(problems))
-            self.pointers.hide(dataset.name, " ".join(problems))
-            return
-        change = self._change(dataset, current, found, touched, build.batch_id.millis)
-        try:
-            changed = snapshots.add(table_folder, document, change, at=at, keep=self.keep)
-        except MetadataLost as error:
-            logger.warning("%s: its Iceberg table is made anew, without its earlier snapshots: %s.", dataset, error)
-            current = self._current(dataset, None)
-            found = folders.listed(self.layout, [batch.location for batch in current.values()])
-            change = self._change(dataset, current, found, list(current), build.batch_id.millis)
-            fresh = metadata.first(dataset, self.layout.table(dataset))
-            changed = snapshots.add(table_folder, fresh, change, at=at, keep=self.keep)
-        self._move(dataset, pointer, changed, build.batch_id.millis)
+    def _show(self, prepared: Prepared, written: tuple[Document, str] | None) -> None:
+        """Move a pointer that is locked, or hide its table."""
+        dataset = prepared.build.dataset
+        if written is not None:
+            self._move(dataset, *written, prepared.build.batch_id.millis)
+        elif prepared.hide_because:
+            logger.warning("%s: its Iceberg table is hidden. %s", dataset, prepared.hide_because)
+            self.pointers.hide(dataset.name, prepared.hide_because)
 
-    def _current(self, dataset: Dataset, build: Build | None) -> Mapping[str, Batch | CurrentFolder]:
-        """What is current of all partitions, or of those of a build."""
-        if self.catalog.environment:
-            return self.catalog.current(dataset.name, None if build is None else build.partitions)
-        return self.pointers.current(dataset.name, None if build is None else build.paths)
-
-    def _change(
-        self, dataset: Dataset, current: Mapping[str, Batch | CurrentFolder], found: Listed, partitions: Iterable[str],
-        build_id: int | None,
-    ) -> Change:  # fmt: skip
-        touched = list(partitions)
-        batches = [current[path] for path in touched if path in current]
-        bounds = {}
-        if dataset.lake.bounds:
-            ids = {batch.partition: batch.batch_id.millis for batch in batches}
-            bounds = self.pointers.statistics(dataset.name, ids)
-        return Change(touched, folders.data_files(batches, found, bounds), build_id)
-
-    def _move(self, dataset: Dataset, pointer: Pointer, document: Document, build_id: int | None = None) -> None:
+    def _kept(self, dataset: Dataset, pointer: Pointer, document: Document) -> str:
+        """Write the document that comes after that of a pointer. Returns its location."""
         version = 0
         if pointer.written is not None:
             document = snapshots.logged(document, pointer.written, _LOGGED)
             version = folders.version_of(pointer.written) + 1
-        location = self.folder(dataset.name).keep(document, version)
+        return self.folder(dataset.name).keep(document, version)
+
+    def _move(self, dataset: Dataset, document: Document, location: str, build_id: int | None = None) -> None:
         self.pointers.move(dataset.name, location)
         at = _EPOCH + document["last-updated-ms"] * _MILLISECOND
         self.pointers.note(dataset.name, document["current-snapshot-id"], build_id, location, at)
@@ -305,20 +255,3 @@ def _is_whole(batch: Batch, found: Listed) -> bool:
 def milliseconds(moment: dt.datetime) -> int:
     """A moment in epoch milliseconds, rounded up: a reader AS OF an earlier millisecond must not see it."""
     return -((_EPOCH - moment) // _MILLISECOND)
-
-
-def differing(
-    folder: MetadataFolder, document: Document, current: Mapping[str, Batch | CurrentFolder], found: Listed
-) -> list[str]:
-    """The partitions in which a table has other files than are current; empty where it has exactly those."""
-    shown: dict[str, dict[str, int]] = {}
-    snapshot = snapshots.current_snapshot(document)
-    for entry in () if snapshot is None else snapshots.entries_of(folder, snapshot):
-        file = entry["data_file"]
-        path = snapshots.partition_of(document, file["file_path"])
-        shown.setdefault(path, {})[file["file_path"]] = file["record_count"]
-    wanted = {
-        path: {name: batch.rows if rows is None else rows for name, _, rows in found[batch.location]}
-        for path, batch in current.items()
-    }
-    return sorted(path for path in shown.keys() | wanted.keys() if shown.get(path, {}) != wanted.get(path, {}))

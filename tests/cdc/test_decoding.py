@@ -221,6 +221,27 @@ def test_a_key_that_changes_is_read_alike(source_url: str, identity: str) -> Non
         equal_looks(source, fit, 0, source_database.end_of_log(source.connection), None)
 
 
+@pytest.mark.parametrize("fetched", [1, 1_000])
+def test_changes_under_another_name_are_those_of_another_table(
+    source_url: str, fetched: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slot_reader, "_FEWEST", fetched)
+    monkeypatch.setattr(slot_reader, "_MOST", fetched)
+    insert = "insert into {} (id, w) values ({}, 'a')"
+    with source_of(source_url, "default") as source:
+        aside = f"{source.names['n']}_aside"
+        source.run([
+            [(insert.format("{t}", 1), ())],
+            [(f"alter table {{t}} rename to {aside}", ()), (insert.format(f"public.{aside}", 2), ())],
+            [(f"update public.{aside} set note = 'x'", ()), (f"truncate public.{aside}", ())],
+            [(f"alter table public.{aside} rename to {{n}}", ()), (insert.format("{t}", 3), ())],
+        ])  # fmt: skip
+        upto, fit = source_database.end_of_log(source.connection), Fit(source.captured, source.before, source.before)
+        equal_looks(source, fit, 0, upto, None)
+        _, events = PlainReader(source.connection, fit, None).look(0, upto)
+    assert [dict(zip(event.column_names, event.column_values, strict=True))["id"] for event in events] == ["1", "3"]
+
+
 def test_rows_of_a_table_without_columns_are_read_alike(source_url: str) -> None:
     with source_of(source_url, "unkeyed") as source:
         columns = ("id", "w", "note", "big", "mood")

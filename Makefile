@@ -3,7 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
-CLASSES := $(VENV)/spark-classes.jsa
+# Written beside the archive of Spark's classes, once that is whole.
+CLASSES := $(VENV)/spark-classes.place
 DAYS ?= 28
 HOURS ?= 1
 SEED ?= 1
@@ -34,7 +35,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@touch $@
 
 $(CLASSES): $(INSTALLED)
-	$(BIN)/python -m tests.support.class_archive $@
+	$(BIN)/python -m tests.support.class_archive
 
 demo: $(INSTALLED) ## Real flights through the whole pipeline, then a correction that no reader notices (DAYS=28)
 	$(BIN)/varve demo --days $(DAYS)

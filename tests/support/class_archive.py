@@ -1,7 +1,9 @@
-"""Spark's classes, read and verified once for all JVMs of the suite: `python -m tests.support.class_archive FILE`.
+"""Spark's classes, read and verified once for all JVMs of the suite: `python -m tests.support.class_archive`.
 
 A JVM with the archive is ready in half of the processor time: a server with its first table took 18 s, and takes 11 s.
 One that does not fit, after another Java or PySpark was installed, is left aside by the JVM, which then reads the jars.
+But of an environment that was copied to another folder it takes half of the classes from the old jars: Derby refuses
+that, and Hive tries again for minutes. So the archive has a note of where its jars are.
 """
 
 from __future__ import annotations
@@ -17,17 +19,25 @@ from pathlib import Path
 # And every start collected its garbage whole, several times, only to find out how much room the classes need.
 JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:MetaspaceSize=256m -XX:+UseSerialGC -Xmn256m"
 ARCHIVE = Path(sys.prefix) / "spark-classes.jsa"
+# Beside an archive, the environment whose jars it was made from.
+_PLACE = ".place"
 # Writing the archive takes the JVM half a minute, and several on a busy machine.
 END_SECONDS = 600
 
 
 def jvm_options() -> str:
     """The options of the suite's JVMs, with the archive where there is one."""
-    written = ARCHIVE.exists() and ARCHIVE.stat().st_size > 0
-    return f"{JVM_OPTIONS} -XX:SharedArchiveFile={ARCHIVE} -Xlog:disable" if written else JVM_OPTIONS
+    return f"{JVM_OPTIONS} -XX:SharedArchiveFile={ARCHIVE} -Xlog:disable" if is_usable(ARCHIVE) else JVM_OPTIONS
 
 
-def make(file: Path) -> None:
+def is_usable(archive: Path, environment: str = sys.prefix) -> bool:
+    """Whether there is an archive of the jars of this environment."""
+    place = archive.with_suffix(_PLACE)
+    is_written = archive.exists() and archive.stat().st_size > 0
+    return is_written and place.exists() and place.read_text(encoding="utf-8") == environment
+
+
+def make(archive: Path) -> None:
     """Let a server do a little of everything, and write the classes that it has loaded when it ends."""
     from psutil import Process
 
@@ -36,14 +46,15 @@ def make(file: Path) -> None:
     from varve.services.spark import open_session
     from varve.services.spark_server import SparkServer
 
-    unfinished = file.with_suffix(".unfinished")
+    unfinished, place = archive.with_suffix(".unfinished"), archive.with_suffix(_PLACE)
     os.environ["SPARK_SUBMIT_OPTS"] = f"{JVM_OPTIONS} -XX:ArchiveClassesAtExit={unfinished} -Xlog:disable"
     with tempfile.TemporaryDirectory(prefix="varve-") as home:
         settings = Settings(home=Path(home), spark_master=None, spark_remote=None)
         java = java_home(settings.home_dir) / "bin" / "java"
         if subprocess.run([java, "-Xshare:on", "-version"], check=False, capture_output=True).returncode:
             # A small Java, without an archive of its own classes, cannot write one: the JVMs read the jars.
-            file.touch()
+            archive.touch()
+            place.write_text(sys.prefix, encoding="utf-8")
             return
         server = SparkServer(settings)
         server.ensure_up()
@@ -61,8 +72,10 @@ def make(file: Path) -> None:
             # Not `server.stop()`, which would kill it while it writes.
             process.terminate()
             process.wait(END_SECONDS)
-    unfinished.replace(file)
+    unfinished.replace(archive)
+    # Last, because it is what `make` asks for.
+    place.write_text(sys.prefix, encoding="utf-8")
 
 
 if __name__ == "__main__":
-    make(Path(sys.argv[1]).resolve())
+    make(ARCHIVE)

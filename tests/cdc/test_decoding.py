@@ -117,7 +117,7 @@ class Source:
 @contextlib.contextmanager
 def source_of(url: str, identity: str) -> Iterator[Source]:
     name = f"t{uuid.uuid4().hex[:8]}"
-    columns = "id int not null, w text not null, note text, big text, mood mood"
+    columns = "id int not null, w text not null, note text, big text, mood temper"
     if identity in {"default", "index"}:
         # Rows that are told apart as a whole may have no column that is not sent.
         columns += ", doubled int generated always as (id * 2) stored"
@@ -130,7 +130,7 @@ def source_of(url: str, identity: str) -> Iterator[Source]:
     captured = CapturedTable(dataset, names["t"], {"part": "'0'"})
     with closing(SourceDatabase(url).connect()) as connection:
         with contextlib.suppress(psycopg.errors.DuplicateObject):
-            connection.execute("create type public.mood as enum ('calm', 'wild')")
+            connection.execute("create type public.temper as enum ('calm', 'wild')")
         connection.execute("create schema if not exists elsewhere; set search_path = public")
         for table in (names["t"], names["o"], names["s"]):
             connection.execute(f"create table {table} ({columns}{IDENTITIES[identity]})".encode())

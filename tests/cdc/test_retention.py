@@ -60,7 +60,7 @@ def test_what_a_crash_left_goes_after_a_day(lab: Lab) -> None:
     lab.bootstrap()
     log = lab.log()
     writer = log.writer(1, "stream", ())
-    writer.add(event(ChangeType.TRUNCATE))
+    writer.add_events([event(ChangeType.TRUNCATE)])
     old = Path(log.generation(1)) / "events=1357000000000"
     old.mkdir()
     (Path(log.generation(1)) / "quarantine=1-abc").mkdir()

@@ -22,7 +22,7 @@ from varve import (
 from varve.cli.environments.correct import _files
 from varve.model.errors import BadInput
 from varve.model.landing.pattern import FilePattern
-from varve.model.partitions.words import command_words
+from varve.model.partitions.texts import command_words
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -28,7 +28,7 @@ from varve.model.dataset import Dataset, StoreKind
 from varve.model.landing.options import LandingOptions
 from varve.services.postgres import warehouse_url
 from varve.sources.landing.inspected import Inspected
-from varve.sources.landing.landing import Landing
+from varve.sources.landing.rows import frame_of
 from varve.stores.postgres import spark_source
 from varve.stores.warehouse.loading import copying, load
 
@@ -128,9 +128,7 @@ def sent(folder: Path, dataset: Dataset, kind: str) -> Inspected:
 def taken(worker: Worker, folder: Path, kind: str) -> list[dict[str, Any]]:
     """The rows that a run takes from such a file where the workers read it."""
     dataset = landing_dataset()
-    table = Landing(str(folder), bytes_for_spark=0)._frame(
-        worker, dataset, {DETROIT: [sent(folder, dataset, kind)]}, None
-    )
+    table = frame_of(worker, dataset, {DETROIT: [sent(folder, dataset, kind)]}, None, bytes_for_spark=0)
     return table.collect()  # type: ignore[return-value]
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from varve.model.errors import VarveError
 from varve.model.partitions.key import text_of
-from varve.model.partitions.lengths import length_text
+from varve.model.partitions.texts import length_text
 
 if TYPE_CHECKING:
     import datetime as dt

@@ -17,7 +17,7 @@ from varve.catalog.history.alerts.facts import AlertCatalog
 from varve.dagster.partitions.sets_sensor import sets_of
 from varve.model.dataset import Dataset
 from varve.model.errors import counted, some
-from varve.model.partitions.lengths import length_text
+from varve.model.partitions.texts import length_text
 from varve.planning.graph import Graph
 from varve.planning.operations.freshness import Late, late_windows
 from varve.project import Project

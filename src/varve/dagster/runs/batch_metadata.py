@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 import pendulum
 
-from varve.model.partitions.words import command_words
+from varve.model.partitions.texts import command_words
 from varve.stores.open import store_type
 
 if TYPE_CHECKING:

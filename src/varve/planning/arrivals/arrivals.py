@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from varve.model.errors import OutsideDimension, UnknownPartition
+from varve.model.partitions.texts import command_words
 from varve.model.partitions.windows import WindowState, there_from, why_not_there, window_state
-from varve.model.partitions.words import command_words
 from varve.planning.arrivals.growing import closed_since
 from varve.planning.arrivals.landing_file import RejectionKind
 

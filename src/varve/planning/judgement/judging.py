@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from varve.model.batch import Input
 from varve.model.errors import counted, some
-from varve.model.partitions.lengths import length_text
+from varve.model.partitions.texts import length_text
 from varve.model.policy import OnCodeChange, OnUpstreamChange
 from varve.planning.judgement.code import SAME_CODE, CodeState, MadeBy, hold_reason
 from varve.planning.judgement.inputs import Inputs, instant

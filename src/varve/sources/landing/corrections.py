@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from varve.catalog.catalog import Catalog
 from varve.model.errors import VarveError
-from varve.model.partitions.words import command_words
+from varve.model.partitions.texts import command_words
 from varve.planning.run_requests import landing_source
 from varve.services.files import is_local, open_files, renames_cheaply, sync
 from varve.sources.landing import listing

@@ -82,6 +82,11 @@ def _of_backfills(rows: Rows) -> Bars:
 
 PLOTS = (
     Plot(
+        "plot-correction", "One day of a year is corrected",
+        "A corrected day of a year: until all that follows is there",
+        "seconds", lambda rows: bars(rows, "correction s"), ours=("varve", "Varve"), is_logarithmic=False,
+    ),
+    Plot(
         "plot-readers", "What readers notice of a publish", "The slowest answer to a reader while others publish",
         "milliseconds", lambda rows: bars(rows, "slowest ms"), ours=("ours",),
     ),

@@ -85,6 +85,9 @@ def wait_for_a_run(stack: Stack, day: dt.date) -> str:
 
     def building() -> bool:
         with stack.connect() as connection:
+            # On a stack that has made nothing yet, the first run makes the catalog too.
+            if connection.execute("select to_regclass('varve.lease')").fetchone() == (None,):
+                return False
             found = connection.execute(
                 "select b.run_id from varve.batch b join varve.lease l using (run_id)"
                 " where l.taken and l.lost_at is null and b.dataset = 'flights.departures' and b.partition = %s"

@@ -33,8 +33,9 @@ ENVIRONMENT_TAG = "varve/environment"
 EFFECTS_TAG = "varve/effects"
 # The folder or URI from which a run in an environment takes landing files; without it, it takes none.
 LANDING_TAG = "varve/landing"
-# For people, in words (reasons.py). The page of runs shows some thirty characters of a tag, so the names are short, and
-# the reason leaves out the partitions, which stand beside it: in `dagster/partition`, or in the second of these.
+# For people, in words (reasons.py), under short names: each tag is a line on the page of runs. The reason of several
+# partitions begins with them, as one tag; that of one stands beside Dagster's own `dagster/partition`. Where there is
+# no reason, as a person has asked for the run, the second of these has its partitions.
 REASON_TAG = "why"
 PARTITIONS_TAG = "partitions"
 
@@ -72,9 +73,10 @@ def shown_partitions(dataset: Dataset, keys: Sequence[PartitionKey], tags: Mappi
 
     `keys` are in order, and not empty.
     """
-    if PARTITION_TAG in tags or PARTITIONS_TAG in tags:
+    words = partitions_in_words(dataset, keys)
+    if PARTITION_TAG in tags or PARTITIONS_TAG in tags or tags.get(REASON_TAG, "").startswith(f"{words}: "):
         return {}
-    return {PARTITIONS_TAG: partitions_in_words(dataset, keys)}
+    return {PARTITIONS_TAG: words}
 
 
 def refused(

@@ -292,8 +292,11 @@ class OpenEnvironment:
 
 
 @contextmanager
-def opened_environment(project: Project, name: str) -> Iterator[OpenEnvironment]:
+def opened_environment(project: Project, name: str, *, shown: bool = True) -> Iterator[OpenEnvironment]:
     """Open an environment with the code of a project.
+
+    Its runs are `shown` by `varve ui --env`. Those that nobody will look at are kept in memory, which is quicker: on
+    disk Dagster makes a database for each of them.
 
     Raises VarveError where there is none of that name, where a file of the project has errors, or a server cannot be
     reached.
@@ -311,7 +314,8 @@ def opened_environment(project: Project, name: str) -> Iterator[OpenEnvironment]
         with open_instance(settings) as production:
             members = sets_of(production, graph)
             keys = {dimension: members.members()[set_name] for set_name, dimension in members.dimensions.items()}
-        with dg.DagsterInstance.from_config(str(_home(settings, name))) as instance:
+        home = _home(settings, name)
+        with dg.DagsterInstance.from_config(str(home)) if shown else dg.DagsterInstance.ephemeral() as instance:
             sets = PartitionSets(instance, [dataset.partitioning for dataset in graph.datasets.values()])
             for dimension, values in keys.items():
                 sets.add(dimension, values)

@@ -84,7 +84,7 @@ def correct(
         Environments(connection).create(environment, by=who())
     keep = False
     try:
-        with work.opened(environment) as opened:
+        with work.opened(environment, shown=False) as opened:
             follows = _following(opened, dataset, files)
             _refuse_other_code(opened, follows)
             if dry_run:

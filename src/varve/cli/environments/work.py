@@ -207,11 +207,11 @@ def values_of(environment: Environment) -> dict[str, Any]:
 
 
 @contextmanager
-def opened(name: str) -> Iterator[OpenEnvironment]:
+def opened(name: str, *, shown: bool = True) -> Iterator[OpenEnvironment]:
     """Open an environment with the code of the project. Raises what `opened_environment` raises."""
     from varve.dagster.environments import opened_environment
 
-    with opened_environment(chosen_project(), name) as environment:
+    with opened_environment(chosen_project(), name, shown=shown) as environment:
         yield environment
 
 

@@ -10,9 +10,9 @@
     STRING                    what the output function of the source's type writes: numeric, json, arrays, enums, ...
 
 A row is the texts of its columns one after the other, each so that it is plain where it ends: a comma, or for STRING
-the length in bytes and a colon before it. NULL is `~`, for STRING in the place of the length. All parts are put together
-in one step: the texts of columns by themselves cost Spark as much again as the hash. The dates and times that no dataset has (infinity) have PostgreSQL's own text, which no
-value of the dataset has.
+the length in bytes and a colon before it. NULL is `~`, for STRING in the place of the length. All parts are put
+together in one step: the texts of columns by themselves cost Spark as much again as the hash. The dates and times that
+no dataset has (infinity) have PostgreSQL's own text, which no value of the dataset has.
 
 Not here: the sums of the hashes (source_sums.py, lake_sums.py).
 """

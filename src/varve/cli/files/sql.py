@@ -19,6 +19,7 @@ from varve.dagster.assets.sql_folders import sql_datasets, usable
 from varve.dagster.discovery import graph_of_folder
 from varve.model.errors import VarveError
 from varve.sql.cache import Cache
+from varve.sql.checks.zones import zone_hints
 from varve.sql.syntax.errors import Problem, SourceFile, SqlErrors
 from varve.sql.syntax.formatting import formatted
 
@@ -88,6 +89,12 @@ def _broken_modules(folder: Path) -> list[BrokenDataset]:
     return broken_modules(folder)
 
 
+def _hints(files: SqlFiles) -> list[Problem]:
+    """What may be other than its author thinks, and is no problem; files that name no zone are not parsed for it."""
+    zoned = [asset for asset in files.values() if "TIMEZONE" in asset.source.text.upper()]
+    return [hint for asset in zoned for hint in zone_hints(asset.sql)]
+
+
 def _print_check(
     console: Console,
     files: SqlFiles,
@@ -98,9 +105,11 @@ def _print_check(
     as_json: bool,
     markdown: bool,
 ) -> None:
+    hints = _hints(files)
     if as_json:
         values = {
             "problems": [{"place": problem.place, "message": problem.message} for problem in problems],
+            "hints": [{"place": hint.place, "message": hint.message} for hint in hints],
             **({} if problems else {"datasets": sorted(files)}),
             **({"broken": broken_values(modules)} if modules else {}),
             **({} if comparison is None else changes_text.as_values(comparison)),
@@ -112,6 +121,9 @@ def _print_check(
         for line in lines:
             console.print(line, highlight=False, markup=False, soft_wrap=True)
     show_broken(console, broken_values(modules))
+    for hint in hints if not markdown else ():
+        text = str(hint).replace(f"{hint.place}: ", f"{hint.place}: hint: ", 1)
+        console.print(text, highlight=False, markup=False, soft_wrap=True)
     if not problems and not modules and not markdown and (comparison is None or comparison.harmless):
         console.print(f"{len(files)} SQL datasets, no problems.", highlight=False)
 

@@ -1,0 +1,101 @@
+"""Hints where a query makes a date, an hour or a text of a window whose zone is not UTC.
+
+Which expressions those are is asked of Spark: what two sessions of different zones give differently.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from typer.testing import CliRunner
+
+from varve.cli.app import app
+from varve.sql.checks.zones import zone_hints
+from varve.sql.syntax.errors import SourceFile
+from varve.sql.syntax.header import parse
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+READINGS = """CREATE DATASET valley.readings (value INT) PARTITIONED BY (hour STRING)
+FOR t IN TIMESERIES(INTERVAL 1 HOUR, START '2026-11-23T00', TIMEZONE 'Asia/Kathmandu')
+LET hour = DATE_FORMAT(t, "yyyy-MM-dd'T'HH") EXTERNAL"""
+DAILY = """CREATE DATASET valley.daily PARTITIONED BY (day DATE)
+FOR t IN TIMESERIES(INTERVAL 1 DAY, START '2026-11-23'{zone})
+LET day = CAST(t AS DATE), first = DATE_FORMAT(t, "yyyy-MM-dd'T'HH")
+AS SELECT SUM(value) AS total FROM valley.readings WHERE {condition}
+"""
+# Each over t, with whether it depends on the session's zone.
+EXPRESSIONS = {
+    "DATE_FORMAT(t, 'HH')": True, "CAST(t AS DATE)": True, "t::STRING": True, "DATE(t)": True, "TO_DATE(t)": True,
+    "DATE_TRUNC('DAY', t)": True, "TRUNC(t, 'MM')": True, "HOUR(t)": True, "DAY(t)": True, "MONTH(t)": True,
+    "YEAR(t_end)": True, "QUARTER(t)": True, "DAYOFWEEK(t)": True, "WEEKOFYEAR(t)": True, "EXTRACT(HOUR FROM t)": True,
+    "DATE_PART('hour', t)": True, "LAST_DAY(t)": True, "DATE_ADD(t, 1)": True, "CONCAT('a', t)": True, "'a' || t": True,
+    "DATE_FORMAT(t - INTERVAL 1 HOUR, 'HH')": True, "CAST((t_end) AS TIMESTAMP_NTZ)": True, "DAYNAME(t)": True,
+    "WEEKDAY(t)": True, "DAYOFYEAR(t)": True,
+    "UNIX_TIMESTAMP(t)": False, "UNIX_MICROS(t)": False, "t": False, "t - INTERVAL 1 HOUR": False,
+    "CAST(t AS BIGINT)": False, "COALESCE(t, t_end)": False, "TIMESTAMPDIFF(HOUR, t, t_end)": False,
+}  # fmt: skip
+
+
+def hinted(condition: str, zone: str = ", TIMEZONE 'Asia/Kathmandu'") -> list[tuple[str, str]]:
+    """By place, what is said."""
+    text = DAILY.format(zone=zone, condition=condition)
+    return [(hint.place, hint.message) for hint in zone_hints(parse(SourceFile("daily.sql", text)))]
+
+
+@pytest.mark.parametrize("expression", EXPRESSIONS)
+def test_a_hint_stands_where_the_zone_of_the_session_matters(expression: str) -> None:
+    assert bool(hinted(f"hour > CAST(({expression}) AS BINARY)")) is EXPRESSIONS[expression]
+
+
+@pytest.mark.spark
+def test_it_is_spark_that_says_where_it_matters(spark: SparkSession) -> None:
+    """The table above, by two sessions."""
+    before = spark.conf.get("spark.sql.session.timeZone")
+    answers: dict[str, set[str]] = {expression: set() for expression in EXPRESSIONS}
+    moments = "TIMESTAMP'2028-12-31 18:15:00Z' AS t, TIMESTAMP'2028-12-31 19:15:00Z' AS t_end"
+    try:
+        for zone in ("UTC", "Asia/Kathmandu"):
+            spark.conf.set("spark.sql.session.timeZone", zone)
+            for expression, found in answers.items():
+                frame = spark.sql(f"SELECT {expression} AS x FROM (SELECT {moments})")
+                # A moment is compared as one, and anything else as its text.
+                text = "UNIX_MICROS(x)" if frame.schema["x"].dataType.typeName() == "timestamp" else "x"
+                row = frame.selectExpr(f"CAST({text} AS STRING) AS x").first()
+                assert row is not None
+                found.add(row["x"])
+    finally:
+        assert before is not None
+        spark.conf.set("spark.sql.session.timeZone", before)
+    assert {expression: len(found) > 1 for expression, found in answers.items()} == EXPRESSIONS
+
+
+def test_it_stands_at_the_variable_and_names_the_zone() -> None:
+    ((place, message),) = hinted("hour >= DATE_FORMAT(t, 'HH') AND hour < first")
+    assert place == "daily.sql:4:78"
+    assert "UTC session" in message
+    assert "Asia/Kathmandu" in message
+    assert "LET" in message
+
+
+def test_windows_in_utc_have_no_hints() -> None:
+    for zone in ("", ", TIMEZONE 'UTC'", ", TIMEZONE 'Etc/UTC'"):
+        assert hinted("hour >= DATE_FORMAT(t, 'HH')", zone) == []
+
+
+def test_check_prints_hints_and_passes(tmp_path: Path) -> None:
+    (tmp_path / "readings.sql").write_text(READINGS)
+    condition = "hour >= DATE_FORMAT(t, \"yyyy-MM-dd'T'HH\") AND hour < DATE_FORMAT(t_end, \"yyyy-MM-dd'T'HH\")"
+    (tmp_path / "daily.sql").write_text(DAILY.format(zone=", TIMEZONE 'Asia/Kathmandu'", condition=condition))
+    done = CliRunner().invoke(app, ["check", str(tmp_path), "--no-spark"])
+    assert done.exit_code == 0, done.output
+    assert done.output.count("hint: queries run in a UTC session") == 2
+    assert "2 SQL datasets, no problems." in done.output
+    told = json.loads(CliRunner().invoke(app, ["check", str(tmp_path), "--no-spark", "--json"]).output)
+    assert [hint["place"].rpartition("/")[2] for hint in told["hints"]] == ["daily.sql:4:78", "daily.sql:4:123"]
+    assert told["problems"] == []

@@ -279,6 +279,36 @@ def test_a_week_in_an_environment_a_correction_meanwhile_a_promotion_and_the_way
         shop.varve("revert", run)
 
 
+def test_what_a_person_went_back_to_or_accepted_stays_so_in_an_environment(shop: Store) -> None:
+    """Else the promotion of a change of something else would undo it."""
+    shop.send(DAYS[1], ("pen", 100), ("ink", 1_000))
+    shop.run_due()
+    former = min(batch["batch_id"] for batch in shop.json("history", "shop.revenue", f"day={DAYS[1]}"))
+    shop.varve("rollback", "shop.revenue", f"day={DAYS[1]}", "--to", str(former))
+    shop.varve("accept", "shop.trailing")
+    assert shop.run_due() == [f"totals {DAYS[1]}"]
+    assert shop.totals()[DAYS[1]] == 301
+    trailing = shop.rows("select day, cents from shop.trailing order by 1")
+    name = name_of(shop)
+    shop.varve("env", "create", name)
+    done = shop.json("env", "run", name)
+    assert (done["computed"], done["taken"]) == ({}, {})
+    assert "a person took its batch back" in done["stuck"][f"{shop.db}.revenue"][f"day={DAYS[1]}"]
+    assert "1 partition not computed" in shop.varve("env", "run", name)
+
+    # A change of its own code is another matter, and so are the newer inputs that follow from that.
+    shop.only_dearer_than(150)
+    done = shop.json("env", "run", name)
+    assert {dataset.split(".")[1]: count for dataset, count in done["computed"].items()} == {
+        "revenue": 6, "totals": 6, "trailing": 6,
+    }  # fmt: skip
+    assert done["stuck"] == {}
+    assert shop.totals()[DAYS[1]] == 301
+    assert shop.rows("select day, cents from shop.trailing order by 1") == trailing
+    shop.varve("promote", name)
+    assert shop.totals()[DAYS[1]] == 1_000
+
+
 def test_a_promotion_is_applied_by_its_number_and_taken_back_without_the_code_before(shop: Store) -> None:
     """Nothing was corrected meanwhile: all batches of the code before are kept, and it need not be checked out."""
     before, name = shop.totals(), name_of(shop)

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from varve.project import Project
     from varve.services.settings import Settings
 
+_STUCK = {State.FAILED, State.BACKING_OFF, State.WAITING, State.ON_HOLD}
 # Partitions whose run failed are not tried again by the same command.
 _UNSETTLED = {State.DUE, State.BACKING_OFF, State.FAILED, State.WAITING, State.MISSING, State.IN_FLIGHT}
 
@@ -133,7 +134,7 @@ class OpenEnvironment:
                 due[name] = due_paths
             for path in sorted(paths):
                 judgement = judgements.get(path)
-                if judgement is not None and judgement.state in {State.FAILED, State.BACKING_OFF, State.WAITING}:
+                if judgement is not None and judgement.state in _STUCK:
                     stuck.setdefault(name, {})[path] = judgement.reason
         return EnvironmentPlan(tuple(runs), due, stuck, plan.judgements)
 

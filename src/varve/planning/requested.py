@@ -33,9 +33,8 @@ ENVIRONMENT_TAG = "varve/environment"
 EFFECTS_TAG = "varve/effects"
 # The folder or URI from which a run in an environment takes landing files; without it, it takes none.
 LANDING_TAG = "varve/landing"
-# For people, in words (reasons.py), under short names: each tag is a line on the page of runs. The reason of several
-# partitions begins with them, as one tag; that of one stands beside Dagster's own `dagster/partition`. Where there is
-# no reason, as a person has asked for the run, the second of these has its partitions.
+# For people, in words (reasons.py). The page of runs shows some thirty characters of a tag, so the names are short, and
+# the reason leaves out the partitions, which stand beside it: in `dagster/partition`, or in the second of these.
 REASON_TAG = "why"
 PARTITIONS_TAG = "partitions"
 
@@ -73,10 +72,9 @@ def shown_partitions(dataset: Dataset, keys: Sequence[PartitionKey], tags: Mappi
 
     `keys` are in order, and not empty.
     """
-    words = partitions_in_words(dataset, keys)
-    if PARTITION_TAG in tags or PARTITIONS_TAG in tags or tags.get(REASON_TAG, "").startswith(f"{words}: "):
+    if PARTITION_TAG in tags or PARTITIONS_TAG in tags:
         return {}
-    return {PARTITIONS_TAG: words}
+    return {PARTITIONS_TAG: partitions_in_words(dataset, keys)}
 
 
 def refused(

@@ -1,6 +1,8 @@
 """The facts by which an environment's partitions are judged: its overlay over its base, and its own failures.
 
-Marks, holds and arrivals of production are not the environment's: it judges only whether code and inputs differ.
+Marks, failures and arrivals of production are not the environment's: it judges only whether code and inputs differ.
+But a batch that a person went back to, or accepted as it is, stays so where the environment shows it and has not
+changed its code: else a promotion of something else would undo that.
 
 Not here: the facts of production (varve/catalog/planning/facts.py).
 """
@@ -13,11 +15,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from varve.planning.judgement.code import CodeState, MadeBy
-from varve.planning.judgement.facts import Fact, Failure
+from varve.planning.judgement.facts import Accepted, Fact, Failure
 from varve.planning.run_requests import landing_source
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     import psycopg
 
@@ -55,6 +57,20 @@ _ARRIVALS = """
     join varve.dataset d on d.dataset = a.dataset and d.generation <> g.generation
     where a.dataset = %(dataset)s and (%(paths)s::text[] is null or a.partition = any(%(paths)s))
 """
+# What people have decided in production, where the environment has no batch of its own.
+_NOT_OF_ITS_OWN = """
+    where p.dataset = %(dataset)s and (%(paths)s::text[] is null or p.partition = any(%(paths)s)) and not exists (
+        select from varve.overlay o
+        where (o.environment, o.dataset, o.partition) = (%(environment)s, p.dataset, p.partition))
+"""
+_ON_HOLD = "select p.partition, extract(epoch from p.since)::float8 from varve.hold p"
+_ON_HOLD += _NOT_OF_ITS_OWN
+_ACCEPTED = """
+    select p.partition, p.source, p.source_partition, p.version, concat_ws(': ', p.accepted_by, nullif(p.reason, ''))
+    from varve.acceptance p
+"""
+_ACCEPTED += _NOT_OF_ITS_OWN
+_ACCEPTED += " order by p.accepted_at"
 # What a trace says of the batch that the environment has, and the trace of that batch, both as text.
 _TRACES = """
     select c.partition, jsonb_build_array(c.dataset, c.partition, c.batch_id::text)::text, b.inputs::text,
@@ -165,7 +181,18 @@ class EnvironmentFacts:
             failures.setdefault(path, []).append(Failure(*failure))
         for path, failed in failures.items():
             facts[path] = facts.get(path, Fact())._replace(failures=tuple(failed))
-        return facts
+        return facts | dict(self._decided(facts, parameters))
+
+    def _decided(self, facts: Mapping[str, Fact], parameters: Mapping[str, object]) -> Iterator[tuple[str, Fact]]:
+        """The facts of partitions about which people have decided in production, with what they decided."""
+        since: dict[str, float] = dict(self.connection.execute(_ON_HOLD, parameters).fetchall())
+        accepted: dict[str, list[Accepted]] = {}
+        for path, *acceptance in self.connection.execute(_ACCEPTED, parameters):
+            accepted.setdefault(path, []).append(Accepted(*acceptance))
+        for path in since.keys() | accepted.keys():
+            fact = facts.get(path, Fact())
+            if fact.made_by != MadeBy.OTHER:
+                yield path, fact._replace(rolled_back=since.get(path, 0.0), accepted=tuple(accepted.get(path, ())))
 
 
 def _without_arrival(trace: str, landing: str, path: str) -> str:

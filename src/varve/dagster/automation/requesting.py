@@ -21,7 +21,7 @@ from varve.model.errors import cut, some
 from varve.model.partitions.partitioning import is_dynamic, set_of
 from varve.model.partitions.windows import why_not_there
 from varve.planning.reasons import LONGEST
-from varve.planning.requested import AGAIN_TAG, RANGE_END_TAG, RANGE_START_TAG, REASON_TAG
+from varve.planning.requested import AGAIN_TAG, RANGE_END_TAG, RANGE_START_TAG, REASON_TAG, shown_partitions
 from varve.planning.run_requests import parts_of
 
 if TYPE_CHECKING:
@@ -108,16 +108,17 @@ def run_request(run: Run, ended: Ended | None = None, *, project: str = "") -> d
     Its run key differs from those of earlier runs in `ended`, so that Dagster does not take it for one of them.
     """
     text_of = run.dataset.partitioning.to_dagster
-    single = len(run.partitions) == 1
     tags = {
-        REASON_TAG: cut(run.reason, LONGEST) if single else run.in_words,
+        REASON_TAG: cut(run.reason, LONGEST),
         DATASET_TAG: run.dataset.name,
         IDENTITY_TAG: run.identity,
     }
     tags |= {PROJECT_TAG: project} if project else {}
     tags |= {PRIORITY_TAG: _BACKFILL_PRIORITY} if run.backfill else {AGAIN_TAG: "yes"}
+    single = len(run.partitions) == 1
     if not single:
         tags |= {RANGE_START_TAG: text_of(run.first), RANGE_END_TAG: text_of(run.last)}
+        tags |= shown_partitions(run.dataset, run.partitions, tags)
     return dg.RunRequest(
         run_key=f"{run.identity}:{ended.count}" if ended else run.identity,
         asset_selection=[asset_key(run.dataset)],

@@ -23,7 +23,7 @@ _STEPS = (
     "alter table varve.current add column added_{n} bigint not null default {n};",
     "create index batch_added_{n} on varve.batch (run_id, dataset);",
     "alter table varve.dataset add column added_{n} jsonb; alter table varve.lease add column added_{n} int default 1;",
-    "create table varve.added_{n} as select dataset, partition, batch_id from varve.publish;",
+    "create table varve.added_{n} as select dataset, partition, batch_id from varve.current;",
 )
 
 

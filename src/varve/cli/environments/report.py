@@ -97,8 +97,7 @@ def show_run(console: Console, result: dict[str, Any]) -> None:
     for dataset, paths in result["stuck"].items():
         path, reason = next(iter(paths.items()))
         console.print(
-            f"[yellow]{dataset}: {counted(len(paths), 'partition')} not computed[/], "
-            f"such as {path}: {escape(reason)}"
+            f"[yellow]{dataset}: {counted(len(paths), 'partition')} not computed[/], such as {path}: {escape(reason)}"
         )
     console.print(f"varve env show {result['environment']} compares it with production.", highlight=False)
 

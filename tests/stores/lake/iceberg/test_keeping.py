@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.table import StaticTable
 
 from tests.cdc.waits import until
 from tests.stores.lake.iceberg.readers import by_pyiceberg, by_text, iceberg_table
@@ -220,6 +222,39 @@ def test_orphans_of_a_transaction_that_was_taken_back_are_swept_when_they_are_ol
         store.catalog.fail_dead_batches()
     sweep(builder, sales)
     assert metadata_files(builder, sales) == before
+    agree(builder, sales)
+
+
+def test_what_was_replaced_a_moment_ago_stays_for_who_reads_it_however_old_it_is(
+    builder: Builder, sales: Dataset
+) -> None:
+    """A reader has asked where the metadata is, and opens it after a sweep that let earlier snapshots go."""
+    folder = Path(builder.settings.lake) / sales.db / sales.table / "_iceberg"
+
+    def age(hours: int) -> None:
+        for path in folder.iterdir():
+            at = path.stat().st_mtime - hours * 3_600
+            os.utime(path, (at, at))
+
+    builder.publish(sales, {PARIS: sold("one"), ZURICH: sold("stays")})
+    with builder.store() as store:
+        build, staged = builder.stage(store, sales, {PARIS: sold("never")})
+        with store.catalog.connection.transaction(force_rollback=True):
+            store.publish(build, staged)
+        store.discard(build)
+        store.catalog.fail_dead_batches()
+    builder.publish(sales, {PARIS: sold("two")})
+    age(5)
+    location = iceberg_table(builder.settings, sales).metadata_location
+    sweep(builder, sales, orphans_older_than=dt.timedelta(hours=1))
+    assert iceberg_table(builder.settings, sales).metadata_location != location
+    rows = StaticTable.from_metadata(location).scan().to_arrow().to_pylist()
+    assert sorted(row["product"] for row in rows) == ["stays", "two"]
+    # What was replaced five hours ago is gone. What was never current has the number of what was replaced just now.
+    assert sorted(path.name.partition("-")[0] for path in folder.glob("*.metadata.json")) == ["00001", "00001", "00002"]
+    age(2)
+    sweep(builder, sales, orphans_older_than=dt.timedelta(hours=1))
+    assert len(list(folder.glob("*.metadata.json"))) == 1
     agree(builder, sales)
 
 

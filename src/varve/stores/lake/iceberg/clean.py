@@ -17,7 +17,7 @@ from varve.stores.lake.iceberg.folder import MetadataFolder, MetadataLost
 from varve.stores.lake.iceberg.pointers import Pointers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from varve.stores.lake.iceberg.tables import IcebergTables
 
@@ -79,11 +79,14 @@ def leftovers(tables: IcebergTables) -> Iterator[Leftover]:
         except MetadataLost:
             # What the rest of a damaged table is worth, a person must say.
             continue
-        for entry in entries:
-            name = entry["name"].rpartition("/")[2]
+        own = tables.folder(dataset)
+        by_name = {entry["name"].rpartition("/")[2]: entry for entry in entries}
+        named_until = _named_until(own, {name: _changed_at(entry) for name, entry in by_name.items()}, names)
+        for name, entry in by_name.items():
             if name not in names:
-                location = f"{tables.folder(dataset).location}/{name}"
-                yield Leftover(location, dataset, entry["size"] or 0, _changed_at(entry), superseded=True)
+                changed_at = _changed_at(entry)
+                since = _latest(changed_at, named_until.get(name, changed_at))
+                yield Leftover(f"{own.location}/{name}", dataset, entry["size"] or 0, since, superseded=True)
 
 
 def remove(tables: IcebergTables, dataset: str, locations: Sequence[str]) -> None:
@@ -110,6 +113,48 @@ def remove(tables: IcebergTables, dataset: str, locations: Sequence[str]) -> Non
                 files.rm(location)
             except FileNotFoundError:
                 continue
+
+
+def _named_until(
+    table_folder: MetadataFolder, written_at: Mapping[str, dt.datetime | None], named: set[str]
+) -> dict[str, dt.datetime | None]:
+    """Until when a document that is not current was, and each file that one of those leads to; None where unknown.
+
+    A reader has asked where the current document is, and opens it and what it leads to after that: what a publish has
+    just replaced is young, however long ago it was written. A document was current at most until the last one of the
+    next number was written: of several with one number, some belong to publishes that were rolled back.
+    """
+    by_version: dict[int, list[str]] = {}
+    for name in written_at:
+        if name.endswith(folders.DOCUMENT) and name.partition("-")[0].isdigit():
+            by_version.setdefault(folders.version_of(name), []).append(name)
+    versions = sorted(by_version)
+    until: dict[str, dt.datetime | None] = {}
+    names_of: dict[int, set[str]] = {}
+    for version, following in zip(versions, [*versions[1:], None], strict=True):
+        after = [] if following is None else [written_at[name] for name in by_version[following]]
+        for document_name in by_version[version]:
+            if document_name in named:
+                continue
+            replaced = _latest(written_at[document_name], *after)
+            until[document_name] = replaced
+            try:
+                document = table_folder.document(f"{table_folder.location}/{document_name}")
+                for snapshot in document["snapshots"]:
+                    if snapshot["snapshot-id"] not in names_of:
+                        names_of[snapshot["snapshot-id"]] = _names_of(table_folder, snapshot)
+                    for name in names_of[snapshot["snapshot-id"]]:
+                        until[name] = _latest(replaced, until[name]) if name in until else replaced
+            except MetadataLost:
+                # A sweep has begun with it, or it is of nobody: what else it leads to is as old as it is.
+                continue
+    return until
+
+
+def _latest(*times: dt.datetime | None) -> dt.datetime | None:
+    """The latest; None where one is not known, as that may be any."""
+    known = [time for time in times if time is not None]
+    return max(known) if len(known) == len(times) else None
 
 
 def _needing(table_folder: MetadataFolder, document: dict[str, Any], locations: set[str]) -> set[int]:

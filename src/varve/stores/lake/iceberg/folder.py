@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from varve.stores.lake.iceberg.metadata import Document
 
 NAME = "_iceberg"
+# How the names of documents end; they begin with their number.
+DOCUMENT = ".metadata.json"
 _THREADS = 8
 
 
@@ -96,7 +98,7 @@ class MetadataFolder:
     def keep(self, document: Document, version: int) -> str:
         """Write a document, and return its location as a pointer has it."""
         text = json.dumps(document, separators=(",", ":"))
-        location = self.write(Written(f"{version:05d}-{uuid.uuid4()}.metadata.json", text.encode()))
+        location = self.write(Written(f"{version:05d}-{uuid.uuid4()}{DOCUMENT}", text.encode()))
         # It is the last file of each change: with it the names of those that it refers to are on disk.
         self.make_durable([location, self.location, self.location.rpartition("/")[0]])
         return address(location)

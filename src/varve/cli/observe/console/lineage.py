@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 _STEPS = 2
 # So many partitions of a step are drawn; the others are counted, and a walk leads to them.
 _DRAWN = 12
-_WIDTH, _HEIGHT, _GAP, _BETWEEN = 216, 40, 10, 64
+# The longest text of a box, a partition and its state, is some 42 letters of 6 pixels.
+_WIDTH, _HEIGHT, _GAP, _BETWEEN = 272, 40, 10, 48
 _LETTERS = 30
 
 # A dataset or a source, and a partition of it.

@@ -77,5 +77,11 @@ def exhaust_spark(draw: Mapping[str, Any], project: TorturedProject) -> None:
     """Somebody's query takes all memory of Spark's JVM, which ends by it."""
     threading.Event().wait(draw["milliseconds"] / 1_000)
     program = Program(["-c", _EXHAUST], str(project.root), project.environment)
-    with tempfile.TemporaryFile() as output, contextlib.suppress(subprocess.TimeoutExpired):
-        program.run(output, seconds=EXHAUSTING_SECONDS)
+    before = project.spark.pid()
+    with tempfile.TemporaryFile() as output:
+        try:
+            program.run(output, seconds=EXHAUSTING_SECONDS)
+        except subprocess.TimeoutExpired:
+            # The query goes on without its client. The accident must be over with its turn: nobody may fail after it.
+            if before is not None and project.spark.pid() == before:
+                kill(0, lambda: before)

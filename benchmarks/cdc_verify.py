@@ -16,6 +16,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import psutil
 import psycopg
 from psycopg import sql
 from rich.console import Console
@@ -79,8 +80,8 @@ def seconds(work: Callable[[], object]) -> float:
 
 def busy() -> float:
     """Processor seconds of everything on this machine since it started."""
-    user, nice, system = map(int, Path("/proc/stat").read_text().split(maxsplit=4)[1:4])
-    return (user + nice + system) / os.sysconf("SC_CLK_TCK")
+    times = psutil.cpu_times()
+    return float(times.user + times.system)
 
 
 def copied(url: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import os
 import shutil
 from concurrent.futures import ThreadPoolExecutor
@@ -29,7 +30,7 @@ from varve.model.errors import VarveError
 from varve.model.store_options import LakeOptions
 from varve.services.postgres import connect
 from varve.stores.environments.store import EnvironmentStore
-from varve.stores.lake.iceberg import examine
+from varve.stores.lake.iceberg import clean, examine
 from varve.stores.lake.iceberg.clean import is_metadata
 from varve.stores.lake.iceberg.pointers import SCHEMA
 from varve.stores.warehouse.tables.roles import ensure_roles
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from tests.stores.lake.iceberg.builder import Builder
     from varve.model.dataset import Dataset
     from varve.model.inventory import Finding
+    from varve.stores.lake.iceberg.tables import IcebergTables
 
 NOON = dt.datetime(2013, 1, 5, 12, tzinfo=dt.UTC)
 NO_TIME = dt.timedelta(0)
@@ -81,6 +83,18 @@ def sweep(builder: Builder, dataset: Dataset, *, orphans_older_than: dt.timedelt
         sweep_leftovers(report, history, store, dataset.name, orphans_older_than)
     assert report.problems == []
     return report
+
+
+def age(builder: Builder, dataset: Dataset, hours: int) -> None:
+    """Let all metadata have been written so many hours before."""
+    for path in (Path(builder.settings.lake) / dataset.db / dataset.table / "_iceberg").iterdir():
+        at = path.stat().st_mtime - hours * 3_600
+        os.utime(path, (at, at))
+
+
+def documents(builder: Builder, dataset: Dataset) -> list[str]:
+    """The numbers of the documents that are there."""
+    return sorted(name.partition("-")[0] for name in metadata_files(builder, dataset) if name.endswith(".json"))
 
 
 def metadata_files(builder: Builder, dataset: Dataset) -> set[str]:
@@ -229,13 +243,6 @@ def test_what_was_replaced_a_moment_ago_stays_for_who_reads_it_however_old_it_is
     builder: Builder, sales: Dataset
 ) -> None:
     """A reader has asked where the metadata is, and opens it after a sweep that let earlier snapshots go."""
-    folder = Path(builder.settings.lake) / sales.db / sales.table / "_iceberg"
-
-    def age(hours: int) -> None:
-        for path in folder.iterdir():
-            at = path.stat().st_mtime - hours * 3_600
-            os.utime(path, (at, at))
-
     builder.publish(sales, {PARIS: sold("one"), ZURICH: sold("stays")})
     with builder.store() as store:
         build, staged = builder.stage(store, sales, {PARIS: sold("never")})
@@ -244,17 +251,46 @@ def test_what_was_replaced_a_moment_ago_stays_for_who_reads_it_however_old_it_is
         store.discard(build)
         store.catalog.fail_dead_batches()
     builder.publish(sales, {PARIS: sold("two")})
-    age(5)
+    age(builder, sales, 5)
     location = iceberg_table(builder.settings, sales).metadata_location
     sweep(builder, sales, orphans_older_than=dt.timedelta(hours=1))
     assert iceberg_table(builder.settings, sales).metadata_location != location
     rows = StaticTable.from_metadata(location).scan().to_arrow().to_pylist()
     assert sorted(row["product"] for row in rows) == ["stays", "two"]
     # What was replaced five hours ago is gone. What was never current has the number of what was replaced just now.
-    assert sorted(path.name.partition("-")[0] for path in folder.glob("*.metadata.json")) == ["00001", "00001", "00002"]
-    age(2)
+    assert documents(builder, sales) == ["00001", "00001", "00002"]
+    age(builder, sales, 2)
     sweep(builder, sales, orphans_older_than=dt.timedelta(hours=1))
-    assert len(list(folder.glob("*.metadata.json"))) == 1
+    assert documents(builder, sales) == ["00002"]
+    agree(builder, sales)
+
+
+def test_what_is_replaced_while_a_sweep_looks_stays_too(
+    builder: Builder, sales: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A publish and another sweep come after the files were listed: what replaces the document is not among them."""
+    for product in ("one", "two"):
+        builder.publish(sales, {PARIS: sold(product)})
+    sweep(builder, sales)
+    age(builder, sales, 5)
+    location = iceberg_table(builder.settings, sales).metadata_location
+    named, pending = clean._named, ["three"]
+
+    def named_after_a_publish(tables: IcebergTables, dataset: str) -> set[str]:
+        if pending:
+            builder.publish(sales, {PARIS: sold(pending.pop())})
+            sweep(builder, sales, orphans_older_than=dt.timedelta(hours=1))
+        return named(tables, dataset)
+
+    with builder.store() as store, monkeypatch.context() as patched:
+        patched.setattr(clean, "_named", named_after_a_publish)
+        history, report = History(store.catalog.connection), Report(done=True)
+        sweep_leftovers(report, history, store, sales.name, dt.timedelta(hours=1))
+    assert not pending
+    document = json.loads(Path(location.removeprefix("file://")).read_text())
+    led_to = {Path(snapshot["manifest-list"]).name for snapshot in document["snapshots"]}
+    assert led_to
+    assert led_to <= metadata_files(builder, sales)
     agree(builder, sales)
 
 

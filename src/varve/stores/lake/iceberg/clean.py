@@ -6,6 +6,7 @@ Not here: which batches may be deleted (varve/catalog/history/history.py) and wh
 from __future__ import annotations
 
 import datetime as dt
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from varve.model.errors import VarveError, some
@@ -72,6 +73,8 @@ def leftovers(tables: IcebergTables) -> Iterator[Leftover]:
     for table_folder in files.glob(f"{root}/*/*/{folders.NAME}"):
         db, table = table_folder.rstrip("/").split("/")[-3:-1]
         dataset = f"{db}.{table}"
+        looked = dt.datetime.now(dt.UTC)
+        shown = {location.rpartition("/")[2] for location in Pointers(tables.catalog.connection).roots(dataset)}
         # The files are listed first: what is committed in between is named, then.
         entries = files.ls(table_folder, detail=True, refresh=True)
         try:
@@ -81,7 +84,9 @@ def leftovers(tables: IcebergTables) -> Iterator[Leftover]:
             continue
         own = tables.folder(dataset)
         by_name = {entry["name"].rpartition("/")[2]: entry for entry in entries}
-        named_until = _named_until(own, {name: _changed_at(entry) for name, entry in by_name.items()}, names)
+        written_at = {name: _changed_at(entry) for name, entry in by_name.items()}
+        # What was replaced in between has no successor in the list.
+        named_until = _named_until(own, written_at, names, dict.fromkeys(shown - names, looked))
         for name, entry in by_name.items():
             if name not in names:
                 changed_at = _changed_at(entry)
@@ -116,13 +121,17 @@ def remove(tables: IcebergTables, dataset: str, locations: Sequence[str]) -> Non
 
 
 def _named_until(
-    table_folder: MetadataFolder, written_at: Mapping[str, dt.datetime | None], named: set[str]
+    table_folder: MetadataFolder,
+    written_at: Mapping[str, dt.datetime | None],
+    named: set[str],
+    named_at: Mapping[str, dt.datetime],
 ) -> dict[str, dt.datetime | None]:
     """Until when a document that is not current was, and each file that one of those leads to; None where unknown.
 
     A reader has asked where the current document is, and opens it and what it leads to after that: what a publish has
     just replaced is young, however long ago it was written. A document was current at most until the last one of the
-    next number was written: of several with one number, some belong to publishes that were rolled back.
+    next number was written: of several with one number, some belong to publishes that were rolled back. `named_at` has
+    those that were seen to be current later than that.
     """
     by_version: dict[int, list[str]] = {}
     for name in written_at:
@@ -136,19 +145,26 @@ def _named_until(
         for document_name in by_version[version]:
             if document_name in named:
                 continue
-            replaced = _latest(written_at[document_name], *after)
+            seen_at = [named_at[document_name]] if document_name in named_at else []
+            replaced = _latest(written_at[document_name], *after, *seen_at)
             until[document_name] = replaced
-            try:
-                document = table_folder.document(f"{table_folder.location}/{document_name}")
-                for snapshot in document["snapshots"]:
-                    if snapshot["snapshot-id"] not in names_of:
-                        names_of[snapshot["snapshot-id"]] = _names_of(table_folder, snapshot)
-                    for name in names_of[snapshot["snapshot-id"]]:
-                        until[name] = _latest(replaced, until[name]) if name in until else replaced
-            except MetadataLost:
-                # A sweep has begun with it, or it is of nobody: what else it leads to is as old as it is.
-                continue
+            for name in _led_to(table_folder, document_name, names_of):
+                until[name] = _latest(replaced, until[name]) if name in until else replaced
     return until
+
+
+def _led_to(table_folder: MetadataFolder, document_name: str, names_of: dict[int, set[str]]) -> set[str]:
+    """The files to which a document leads, as far as they are there; `names_of` keeps those of each snapshot."""
+    try:
+        snapshots_of_it = table_folder.document(f"{table_folder.location}/{document_name}")["snapshots"]
+    except MetadataLost:
+        return set()
+    for snapshot in snapshots_of_it:
+        if snapshot["snapshot-id"] not in names_of:
+            # Another sweep may have begun with it.
+            with suppress(MetadataLost):
+                names_of[snapshot["snapshot-id"]] = _names_of(table_folder, snapshot)
+    return set[str]().union(*(names_of.get(snapshot["snapshot-id"], ()) for snapshot in snapshots_of_it))
 
 
 def _latest(*times: dt.datetime | None) -> dt.datetime | None:

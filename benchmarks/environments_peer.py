@@ -62,6 +62,14 @@ _MIXED = """
     where t.delay <> (select sum(d.delay) from air.delays d
                       where d.origin = t.origin and d.day between t.day - 6 and t.day)
 """
+# Of ours every batch says how many rows were computed for it, in production and in environments.
+_OURS_COMPUTED = (
+    "select coalesce(sum(rows), 0)::bigint from varve.batch where dataset in ('air.delays', 'air.trailing')"
+)
+# SQLMesh has its rows in tables of such schemas, and drops none of them meanwhile; its views show them.
+_PEER_COMPUTED = (
+    "select coalesce(sum(n_tup_ins), 0)::bigint from pg_stat_user_tables where schemaname like 'sqlmesh\\_\\_%'"
+)
 _WRITTEN = "select pg_current_wal_lsn() - '0/0'::pg_lsn"
 _HEAD = """CREATE DATASET air.{name}
   COMMENT 'Of a benchmark.'
@@ -115,6 +123,8 @@ class Side(Protocol):
 
     name: str
     url: str
+    computed: str
+    """The query for how many rows were computed so far."""
 
     def edit(self, over: int) -> None:
         """Change the query: flights with a larger delay count."""
@@ -170,6 +180,7 @@ class Varve:
     url: str
     end: pendulum.Date
     name: str = "Varve"
+    computed: str = _OURS_COMPUTED
     _promotion: str = ""
 
     def lay(self, flights: list[Flight]) -> None:
@@ -184,7 +195,9 @@ class Varve:
         self._sql("flights", _LANDED)
         self._sql("trailing", _HEAD, _TRAILING)
         for day in sorted({flight[0] for flight in flights}):
-            self._send(day, [flight for flight in flights if flight[0] == day])
+            self._send(
+                day, [flight for flight in flights if flight[0] == day], self.home / "landing" / "air" / "flights"
+            )
 
     def edit(self, over: int) -> None:
         """See `Side`."""
@@ -196,8 +209,8 @@ class Varve:
             rows = connection.execute(
                 "select day::text, origin, carrier, delay from truth.flights where day = %s", (day,)
             )
-            self._send(str(day), rows.fetchall())
-        self.first()
+            file = self._send(str(day), rows.fetchall(), self.home / "corrected")
+        self._varve("correct", "air.flights", str(file))
 
     def first(self) -> None:
         """See `Side`."""
@@ -225,11 +238,12 @@ class Varve:
         own = {"VARVE_PROJECT": str(self.home), "VARVE_LANDING_ROOT": str(self.home / "landing")}
         return os.environ | own | {"DAGSTER_HOME": str(self.home), "PYTHONPATH": str(self.home)}
 
-    def _send(self, day: str, flights: list[Flight]) -> None:
-        folder = self.home / "landing" / "air" / "flights"
+    def _send(self, day: str, flights: list[Flight], folder: Path) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
+        file = folder / f"flights_{day}.csv"
         lines = "".join(f"{origin},{carrier},{delay}\n" for _, origin, carrier, delay in flights)
-        (folder / f"flights_{day}.csv").write_text(f"origin,carrier,delay\n{lines}")
+        file.write_text(f"origin,carrier,delay\n{lines}")
+        return file
 
     def _sql(self, name: str, head: str, query: str = "") -> None:
         text = head.format(name=name, start=START, end=self.end, query=query)
@@ -245,6 +259,7 @@ class SqlMesh:
     python: str
     host: str
     name: str = "SQLMesh"
+    computed: str = _PEER_COMPUTED
 
     def lay(self) -> None:
         """Write the project."""
@@ -311,15 +326,17 @@ def measure(side: Side, days: int) -> list[tuple[str, ...]]:
             watched = Watched(side.url)
             reader = threading.Thread(target=watched.ask)
             reader.start()
+            rows = computed(connection, side)
             (before,), began = connection.execute(_WRITTEN).fetchone() or (0,), time.perf_counter()
             work()
             seconds = time.perf_counter() - began
             (after,) = connection.execute(_WRITTEN).fetchone() or (0,)
+            rows = computed(connection, side) - rows
             watched.over.set()
             reader.join()
             (wrong,) = connection.execute(_WRONG, {"over": over}).fetchone() or (0,)  # type: ignore[arg-type, unused-ignore]
         figures.append((
-            name, side.name, f"{seconds:.0f}", f"{float(after - before) / 1e6:.1f}",
+            name, side.name, f"{seconds:.0f}", f"{float(after - before) / 1e6:.1f}", f"{rows:,}",
             f"{watched.mixed} of {watched.answers}", str(wrong),
         ))  # fmt: skip
         print(*figures[-1], sep="; ", flush=True)
@@ -343,6 +360,16 @@ def measure(side: Side, days: int) -> list[tuple[str, ...]]:
     side.edit(NO_FILTER)
     step("it is taken back", side.go_back, NO_FILTER)
     return figures
+
+
+def computed(connection: psycopg.Connection, side: Side) -> int:
+    """How many rows were computed so far; 0 before the first command has made the tables that say so."""
+    try:
+        row = connection.execute(side.computed).fetchone()  # type: ignore[arg-type, unused-ignore]
+    except psycopg.errors.UndefinedTable:
+        return 0
+    assert row is not None
+    return int(row[0])
 
 
 def main() -> None:
@@ -388,7 +415,17 @@ def peer_python(home: Path) -> str:
 def show(figures: list[tuple[str, ...]], days: int) -> None:
     """Print the table, the two sides of a step below each other."""
     title = f"{days} days of flights; load {os.getloadavg()[0]:.0f}"
-    table = Table("step", "of", "s", "MB of WAL", "mixed answers", "wrong rows", title=title, title_justify="left")
+    table = Table(
+        "step",
+        "of",
+        "s",
+        "MB of WAL",
+        "rows computed",
+        "mixed answers",
+        "wrong rows",
+        title=title,
+        title_justify="left",
+    )
     for name in dict.fromkeys(figure[0] for figure in figures):
         for figure in figures:
             if figure[0] == name:

@@ -1,7 +1,7 @@
 """The peers of benchmarks/lake.py: one day written again by Delta Lake or Iceberg, in a Spark they have a release for.
 
-`python benchmarks/rerun_peer.py PEER FOLDER DAY ROUNDS JARS`; the last line of the output is JSON. Not here: anything
-of Varve, which that Python need not have.
+`python benchmarks/rerun_peer.py PEER FOLDER DAY ROUNDS UNCOUNTED JARS`; the last line of the output is JSON.
+Not here: anything of Varve, which that Python need not have.
 """
 
 import json
@@ -25,7 +25,8 @@ OPTIONS = {
 
 
 def main() -> None:
-    peer, home, day, rounds, jars = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4]), sys.argv[5]
+    peer, home, day, jars = sys.argv[1], sys.argv[2], sys.argv[3], sys.argv[6]
+    rounds, uncounted = int(sys.argv[4]), int(sys.argv[5])
     builder = (
         SparkSession.builder.master("local[*]")
         .config("spark.jars", jars)
@@ -48,14 +49,13 @@ def main() -> None:
         spark.sql("CREATE DATABASE IF NOT EXISTS ice.bench")
         source.repartition("day").writeTo("ice.bench.flights").partitionedBy(F.col("day")).create()
     seconds = []
-    # Two that are not counted, as of ours.
-    for number in range(rounds + 2):
+    for number in range(rounds + uncounted):
         began = time.perf_counter()
         if peer == "delta":
             one.write.format("delta").mode("overwrite").option("replaceWhere", f"day = '{day}'").save(f"{home}/delta")
         else:
             one.writeTo("ice.bench.flights").overwritePartitions()
-        if number > 1:
+        if number >= uncounted:
             seconds.append(time.perf_counter() - began)
     print(json.dumps({"rows": one.count(), "seconds": {f"rerun: {peer}": seconds}}))
 

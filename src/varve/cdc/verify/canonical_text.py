@@ -1,4 +1,4 @@
-"""The text of a value that PostgreSQL and Spark both compute, so that both sides of a comparison have equal hashes.
+"""The text of a value that PostgreSQL and Spark both compute, by which rows are compared where their slices differ.
 
     type of the dataset       text of a value
     BOOLEAN                   t or f
@@ -9,12 +9,9 @@
     BINARY                    hexadecimal digits
     STRING                    what the output function of the source's type writes: numeric, json, arrays, enums, ...
 
-A row is the texts of its columns one after the other, each so that it is plain where it ends: a comma, or for STRING
-the length in bytes and a colon before it. NULL is `~`, for STRING in the place of the length. All parts are put
-together in one step: the texts of columns by themselves cost Spark as much again as the hash. The dates and times that
-no dataset has (infinity) have PostgreSQL's own text, which no value of the dataset has.
+The dates and times that no dataset has (infinity) have PostgreSQL's own text, which no value of the dataset has.
 
-Not here: the sums of the hashes (source_sums.py, lake_sums.py).
+Not here: the numbers that are added up (row_numbers.py).
 """
 
 from __future__ import annotations
@@ -28,16 +25,12 @@ from psycopg import sql
 from varve.model.schema import Column, ColumnType
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from pyspark.sql import Column as SparkColumn
 
     from varve.cdc.captured_table import SourceColumn
 
-NULL = "~"
 # Longer texts are shown, and compared row by row, by their beginning and the hash of the whole.
 LONG, SHOWN = 100, 60
-INTEGERS = frozenset({ColumnType.SMALLINT, ColumnType.INT, ColumnType.BIGINT})
 _FLOATS = frozenset({ColumnType.FLOAT, ColumnType.DOUBLE})
 _TIMES = frozenset({ColumnType.TIMESTAMP, ColumnType.TIMESTAMP_NTZ})
 _INTEGER = "{0}::text"
@@ -102,37 +95,6 @@ def lake_text(column: Column) -> SparkColumn:
         ).cast("string"),
     }
     return texts.get(column.type, lambda: value.cast("string"))()
-
-
-def source_row(texts: Sequence[tuple[Column, sql.Composable]], *, utf8: bool) -> sql.Composable:
-    """The text of a row in the SQL of the source, or its bytes."""
-    parts = [_source_part(column, text, utf8=utf8) for column, text in texts]
-    return sql.SQL(" || ").join(parts)
-
-
-def _source_part(column: Column, text: sql.Composable, *, utf8: bool) -> sql.Composable:
-    if column.type == ColumnType.STRING:
-        template = "coalesce(octet_length({0})::text, '~') || ':' || coalesce({0}, '')"
-        if not utf8:
-            template = "convert_to(coalesce(octet_length({0})::text, '~') || ':', 'UTF8') || coalesce({0}, ''::bytea)"
-    else:
-        template = "coalesce({0}, '~') || ','" if utf8 else "convert_to(coalesce({0}, '~') || ',', 'UTF8')"
-    return sql.SQL(template).format(text)
-
-
-def lake_row(texts: Sequence[tuple[Column, SparkColumn]]) -> SparkColumn:
-    """The text of a row in Spark."""
-    from pyspark.sql import functions as F  # noqa: N812
-
-    null = F.lit(NULL)
-    parts: list[SparkColumn] = []
-    for column, text in texts:
-        if column.type == ColumnType.STRING:
-            length = F.coalesce(F.octet_length(text).cast("string"), null)
-            parts += [length, F.lit(":"), F.coalesce(text, F.lit(""))]
-        else:
-            parts += [F.coalesce(text, null), F.lit(",")]
-    return F.concat(*parts)
 
 
 def shown(column: Column, text: str | None) -> str | None:

@@ -1,13 +1,14 @@
 """The sums of the lake, computed by Spark in one read of the current batches.
 
-Not here: the texts that are hashed (canonical_text.py).
+Not here: what is added up (row_numbers.py), and the texts that rows are compared by (canonical_text.py).
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from varve.cdc.verify.canonical_text import LONG, SHOWN, lake_row, lake_text
+from varve.cdc.verify.canonical_text import LONG, SHOWN, lake_text
+from varve.cdc.verify.row_numbers import PRIME, TURNED, lake_number
 from varve.cdc.verify.slices import Sum
 from varve.model.schema import ColumnType
 
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
     from varve.cdc.verify.slices import Comparison, Texts
     from varve.model.schema import Column
 
-_SLICE, _HASH = "__slice", "__hash"
+_SLICE, _NUMBER = "__slice", "__number"
+_ADDED_UP = f"sum({_NUMBER} * ({_NUMBER} ^ {TURNED}L) % {PRIME}L)"
 
 
 def lake_sums(frame: DataFrame, comparison: Comparison, partition_by: Mapping[str, str]) -> tuple[dict[int, Sum], int]:
@@ -30,26 +32,22 @@ def lake_sums(frame: DataFrame, comparison: Comparison, partition_by: Mapping[st
     """
     from pyspark.sql import functions as F  # noqa: N812
 
-    row = lake_row([(column, lake_text(column)) for column, _ in comparison.columns])
     misplaced = F.lit(False)
     for name, expression in partition_by.items():
         expected = F.expr(expression).cast(frame.schema[name].dataType)
         misplaced |= ~expected.eqNullSafe(F.col(f"`{name}`"))
-    hashed = frame.select(
-        _slice(comparison).alias(_SLICE),
-        F.conv(F.substring(F.md5(row), 1, 16), 16, -10).cast("bigint").alias(_HASH),
+    number = F.expr(lake_number([column for column, _ in comparison.columns]))
+    numbered = frame.select(
+        number.alias(_NUMBER), (_slice(comparison) if comparison.key else F.lit(None)).alias(_SLICE),
         misplaced.cast("int").alias("misplaced"),
-    )
-    # A sum of two halves stays a machine number; one of decimals of 38 digits takes several times as long.
-    sums = hashed.groupBy(_SLICE).agg(
-        F.count("*").alias("rows"),
-        F.sum(F.shiftright(_HASH, 32)).alias("high"),
-        F.sum(F.col(_HASH).bitwiseAND(F.lit(0xFFFFFFFF))).alias("low"),
-        F.sum("misplaced").alias("misplaced"),
+    )  # fmt: skip
+    if not comparison.key:
+        numbered = numbered.withColumn(_SLICE, _of_number(F.col(_NUMBER), comparison))
+    sums = numbered.groupBy(_SLICE).agg(
+        F.count("*").alias("rows"), F.expr(_ADDED_UP).alias("numbers"), F.sum("misplaced").alias("misplaced")
     )
     rows = sums.collect()
-    slices = {row[_SLICE]: Sum(row["rows"], (row["high"] << 32) + row["low"]) for row in rows}
-    return slices, sum(row["misplaced"] for row in rows)
+    return {row[_SLICE]: Sum(row["rows"], row["numbers"]) for row in rows}, sum(row["misplaced"] for row in rows)
 
 
 def lake_rows(frame: DataFrame, comparison: Comparison, slices: Sequence[int]) -> list[Texts]:
@@ -63,11 +61,14 @@ def lake_rows(frame: DataFrame, comparison: Comparison, slices: Sequence[int]) -
 def _slice(comparison: Comparison) -> SparkColumn:
     from pyspark.sql import functions as F  # noqa: N812
 
-    if comparison.by_remainder:
-        ((column, _),) = comparison.key_columns
-        return F.pmod(F.col(f"`{column.name}`").cast("bigint"), F.lit(comparison.slices)).cast("int")
-    key = lake_row([(column, lake_text(column)) for column, _ in comparison.key_columns])
-    return F.conv(F.substring(F.md5(key), 1, comparison.digits), 16, 10).cast("int")
+    return _of_number(F.expr(lake_number([column for column, _ in comparison.key_columns])), comparison)
+
+
+def _of_number(number: SparkColumn, comparison: Comparison) -> SparkColumn:
+    """The slice, by the number of the key."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    return F.pmod(number, F.lit(comparison.slices)).cast("int")
 
 
 def _shown(column: Column, text: SparkColumn) -> SparkColumn:

@@ -1,8 +1,7 @@
 """Slices of the keys of a table, and the values with which two sides of a comparison describe each of them.
 
-Every row belongs to one slice by its key: by the remainder of a key that is one integer, otherwise by the hash of the
-key's text, and by that of the whole row where the table has no key. Both sides find the same slice for the same key,
-whatever the collation of their texts is.
+Every row belongs to one slice by the number of its key, and by that of the whole row where the table has no key
+(row_numbers.py). Both sides find the same slice for the same key, whatever the collation of their texts is.
 
 Not here: how the sides compute it (source_sums.py, lake_sums.py).
 """
@@ -13,7 +12,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from varve.cdc.verify.canonical_text import INTEGERS, shown
+from varve.cdc.verify.canonical_text import shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -28,10 +27,10 @@ _ROWS_READ = 200_000
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """Rows of a slice and the sum of the hashes of these rows, which does not depend on their order."""
+    """Rows of a slice and the sum of what their numbers give, which does not depend on their order."""
 
     rows: int
-    hashes: int
+    numbers: int
 
 
 @dataclass(frozen=True)
@@ -41,28 +40,18 @@ class Comparison:
     Attributes:
         columns: each column of the dataset with that of the source.
         key: the columns of the key, by their names in the dataset; none: rows are counted.
-        digits: the number of slices is 16 to this power.
+        slices: the number of slices.
     """
 
     columns: tuple[tuple[Column, SourceColumn], ...]
     key: tuple[str, ...]
-    digits: int
-
-    @property
-    def slices(self) -> int:
-        """The number of slices."""
-        return int(16**self.digits)
+    slices: int
 
     @property
     def key_columns(self) -> tuple[tuple[Column, SourceColumn], ...]:
         """The columns of the key; without a key all columns."""
         by_name = {column.name: (column, source) for column, source in self.columns}
         return tuple(by_name[name] for name in self.key) if self.key else self.columns
-
-    @property
-    def by_remainder(self) -> bool:
-        """Whether the key is one integer, so that its remainder is the slice."""
-        return len(self.key) == 1 and self.key_columns[0][0].type in INTEGERS
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +71,9 @@ class RowDifference:
     times: int = 1
 
 
-def digits_for(rows: int) -> int:
+def slices_for(rows: int) -> int:
     """So many slices that one of them is quickly read: about a thousand rows, up to 65,536 slices."""
-    return 1 if rows < 16_000 else 2 if rows < 256_000 else 3 if rows < 16_000_000 else 4
+    return 16 if rows < 16_000 else 256 if rows < 256_000 else 4_096 if rows < 16_000_000 else 65_536
 
 
 def differing(source: Mapping[int, Sum], lake: Mapping[int, Sum]) -> list[int]:

@@ -1,6 +1,6 @@
 """The sums of the source, computed by PostgreSQL in one read of the table; only the sums leave the server.
 
-Not here: the texts that are hashed (canonical_text.py).
+Not here: what is added up (row_numbers.py), and the texts that rows are compared by (canonical_text.py).
 """
 
 from __future__ import annotations
@@ -9,22 +9,25 @@ from typing import TYPE_CHECKING
 
 from psycopg import sql
 
-from varve.cdc.verify.canonical_text import LONG, SHOWN, source_row, source_text
+from varve.cdc.verify.canonical_text import LONG, SHOWN, source_text
+from varve.cdc.verify.row_numbers import PRIME, TURNED, source_number, source_value
 from varve.cdc.verify.slices import Sum
 from varve.model.schema import ColumnType
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     import psycopg
 
-    from varve.cdc.captured_table import SourceColumn
     from varve.cdc.verify.slices import Comparison, Texts
     from varve.model.schema import Column
 
+# Each step is a query of its own, or PostgreSQL would compute a value again wherever it is used.
 _SUMS = """
-    select {slice}, count(*), sum(('x' || substr(md5({row}), 1, 16))::bit(64)::bigint)
-    from only {table} group by 1
+    select {slice}, count(*), sum(number * (number # {turned}) % {prime})
+    from (select {number} as number, {key} as key from (select {values} from only {table} offset 0) as row offset 0)
+        as numbered
+    group by 1
 """
 _ROWS = "select {texts} from only {table} where {slice} = any({slices})"
 _ESTIMATE = "select greatest(reltuples, 0)::bigint from pg_class where oid = %s"
@@ -40,11 +43,22 @@ def estimated_rows(connection: psycopg.Connection, oid: int) -> int:
 def source_sums(connection: psycopg.Connection, table: str, comparison: Comparison) -> dict[int, Sum]:
     """The sum of each slice that has rows, in the snapshot of the connection's transaction."""
     utf8 = _is_utf8(connection)
-    texts = _texts(comparison.columns, utf8=utf8)
-    query = sql.SQL(_SUMS).format(
-        slice=_slice(comparison, utf8=utf8), row=source_row(texts, utf8=utf8), table=_table(table)
+    names = {column.name: sql.Identifier(f"v{place}") for place, (column, _) in enumerate(comparison.columns)}
+    values = [
+        sql.SQL("{0} as {1}").format(source_value(column, source, utf8=utf8), names[column.name])
+        for column, source in comparison.columns
+    ]
+    number, key = (
+        source_number([(column, names[column.name]) for column, _ in columns], utf8=utf8)
+        for columns in (comparison.columns, comparison.key_columns)
     )
-    return {place: Sum(rows, int(hashes)) for place, rows, hashes in connection.execute(query)}
+    query = sql.SQL(_SUMS).format(
+        slice=_slice(sql.SQL("key" if comparison.key else "number"), comparison), turned=TURNED, prime=PRIME,
+        number=number, key=key if comparison.key else sql.SQL("null"), values=sql.SQL(", ").join(values),
+        table=_table(table),
+    )  # fmt: skip
+    # Without parameters: the remainder's % would be taken for the beginning of one.
+    return {place: Sum(rows, int(numbers)) for place, rows, numbers in connection.execute(query)}
 
 
 def source_rows(
@@ -52,12 +66,14 @@ def source_rows(
 ) -> Iterator[Texts]:
     """The texts of the rows of some slices."""
     utf8 = _is_utf8(connection)
-    shown_texts = [_shown(column, text, utf8=utf8) for column, text in _texts(comparison.columns, utf8=utf8)]
+    texts = [_shown(column, source_text(column, source, utf8=utf8), utf8=utf8) for column, source in comparison.columns]
+    key = source_number(
+        [(column, source_value(column, source, utf8=utf8)) for column, source in comparison.key_columns], utf8=utf8
+    )
     query = sql.SQL(_ROWS).format(
-        texts=sql.SQL(", ").join(shown_texts), table=_table(table), slice=_slice(comparison, utf8=utf8),
+        texts=sql.SQL(", ").join(texts), table=_table(table), slice=_slice(key, comparison),
         slices=sql.Literal(list(slices)),
     )  # fmt: skip
-    # Without parameters: the remainder's % would be taken for the beginning of one.
     yield from connection.execute(query)
 
 
@@ -70,19 +86,9 @@ def _table(name: str) -> sql.Identifier:
     return sql.Identifier(schema, table)
 
 
-def _texts(columns: Iterable[tuple[Column, SourceColumn]], *, utf8: bool) -> list[tuple[Column, sql.Composable]]:
-    return [(column, source_text(column, source, utf8=utf8)) for column, source in columns]
-
-
-def _slice(comparison: Comparison, *, utf8: bool) -> sql.Composable:
-    if comparison.by_remainder:
-        ((_, source),) = comparison.key_columns
-        return sql.SQL("(({0}::bigint % {1} + {1}) % {1})::int").format(
-            sql.Identifier(source.name), sql.Literal(comparison.slices)
-        )
-    key = source_row(_texts(comparison.key_columns, utf8=utf8), utf8=utf8)
-    template = "('x' || substr(md5({0}), 1, {1}))::bit({2})::int"
-    return sql.SQL(template).format(key, sql.Literal(comparison.digits), sql.Literal(4 * comparison.digits))
+def _slice(number: sql.Composable, comparison: Comparison) -> sql.Composable:
+    """The slice, by the number of the key."""
+    return sql.SQL("((({0}) % {1} + {1}) % {1})::int").format(number, comparison.slices)
 
 
 def _shown(column: Column, text: sql.Composable, *, utf8: bool) -> sql.Composable:

@@ -1,6 +1,6 @@
 """Verification: source and lake compared at one LSN, slice by slice, down to the rows that differ.
 
-Both sides are read once, where they lie, and at the same time: PostgreSQL and Spark each add up the hashes of the rows
+Both sides are read once, where they lie, and at the same time: PostgreSQL and Spark each add up a number of each row
 of each slice of the keys. Only slices whose sums differ are read by rows.
 
 Not here: the command (varve/cli/captures/cdc.py) and the check in Dagster (varve/dagster/assets/captured.py).
@@ -18,7 +18,7 @@ from varve.cdc.capture.capture import Capture
 from varve.cdc.event import format_lsn
 from varve.cdc.verify.fence import fence
 from varve.cdc.verify.lake_sums import lake_rows, lake_sums
-from varve.cdc.verify.slices import Comparison, differing, digits_for, row_differences, to_read
+from varve.cdc.verify.slices import Comparison, differing, row_differences, slices_for, to_read
 from varve.cdc.verify.source_sums import estimated_rows, source_rows, source_sums
 from varve.model.errors import VarveError, counted
 
@@ -123,7 +123,7 @@ def comparison_of(captured: CapturedTable, opened_fence: Fence) -> tuple[Compari
     key = tuple(captured.column(name) for name in table.key) if table.keyed else ()
     rows = estimated_rows(opened_fence.connection, table.oid)
     dropped = tuple(column.name for column in captured.columns if column.name not in sources)
-    return Comparison(columns, key, digits_for(rows)), dropped
+    return Comparison(columns, key, slices_for(rows)), dropped
 
 
 def _bring_up_to(

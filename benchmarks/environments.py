@@ -156,8 +156,15 @@ def measure(connection: psycopg.Connection, graph: Graph, partitions: int, count
         "prove that it can be promoted", lambda: promoter.look("bench"),
         lambda promotion: f"{promotion.partitions:,} of {given_partitions(connection):,} partitions",
     )  # fmt: skip
-    step("promote it, proof included", lambda: promoter.promote("bench", LeftBehind.REFUSE, by="bench"),
-         lambda promotion: f"{promotion.partitions:,} partitions")  # fmt: skip
+    promotion = step(
+        "promote it, proof included", lambda: promoter.promote("bench", LeftBehind.REFUSE, by="bench"),
+        lambda promotion: f"{promotion.partitions:,} partitions",
+    )  # fmt: skip
+    # As it was asked within the promotion: a proof moves the pointers first, and takes them back.
+    step(
+        "of that, the closure check", lambda: promoter.check.judged(promotion),
+        lambda judged: f"{promotion.partitions:,} partitions, {sum(map(len, judged.values()))} not consistent",
+    )  # fmt: skip
     connection.execute("create table bare (like varve.current including indexes)")
     step("beside it: as many rows by a bare INSERT ... SELECT", lambda: connection.execute(_BARE).rowcount,
          lambda count: f"{count:,} rows")  # fmt: skip

@@ -60,8 +60,10 @@ def doubled(sales):
 
 
 def of_each_day(batches):
+    from importlib.util import find_spec
     import pyarrow as pa
 
+    assert find_spec("fsspec") is None, "this is the driver's Python"
     for batch in batches:
         cents = [number * RATE for number in batch.column("cents").to_pylist()]
         yield pa.record_batch([batch.column("day"), pa.array(cents, pa.int64())], names=["day", "cents"])

@@ -217,14 +217,23 @@ def _classic_conf(settings: Settings) -> dict[str, str]:
     """Static settings for a JVM of our own; a cluster's own configuration decides what is left out here."""
     conf = static_conf(settings)
     assert settings.spark_master is not None
+    # PySpark asks this variable alone which Python executors are to run; of the setting only `spark-submit` knows.
+    if python := settings.spark_conf.get("spark.pyspark.python"):
+        os.environ["PYSPARK_PYTHON"] = python
+    elif runs_in_the_driver(settings.spark_master):
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if settings.spark_master.startswith("local"):
         os.environ["JAVA_HOME"] = str(java_home(settings.home_dir))
         os.environ["LC_ALL"] = utf8_locale()
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         return conf
     ours = ("spark.driver.", "spark.sql.warehouse")
     return {name: value for name, value in conf.items() if not name.startswith(ours)} | settings.spark_conf
+
+
+def runs_in_the_driver(master: str) -> bool:
+    """Whether a master has no executors but the driver; those of `local-cluster[...]` are processes of their own."""
+    return master == "local" or master.startswith("local[")
 
 
 def _reachable(open_it: Callable[[], SparkSession], settings: Settings) -> SparkSession:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ from varve.catalog.history.drops import Drops, declared_name, is_dropped
 from varve.catalog.recovery.recovery import recover
 from varve.cdc.health import capture_findings, captured_sources
 from varve.cli.batches.history import built, opened
+from varve.cli.batches.hosts import of_hosts
 from varve.cli.context import chosen_graph, chosen_settings
 from varve.cli.problems.rejected import rejected_values
 from varve.cli.selection import size_text
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 _STRAY = "No sweep touches it; its owner may want to move it to another schema."
 _SWEEP = "`varve sweep` clears it away."
 _FINISH_DROP = "`varve sweep` finishes that."
-# Seconds; what is less is of no consequence where days and hours are computed.
-_CLOCKS_APART = 60
 
 
 @dataclass
@@ -95,7 +93,7 @@ def doctor(dataset: str | None, *, deep: bool = False) -> Examined:
         kinds = built(history, dataset)
         of_others = Owners(history.connection, chosen_graph().project).others()
         examined.findings += _of_other_projects(history, dataset, of_others)
-        examined.findings += _of_clocks(history) if dataset is None else []
+        examined.findings += of_hosts(history, settings, _session) if dataset is None else []
         examined.findings += [
             Finding(dropped.name, "", None, "it was dropped, and readers by name may still be shown it", _FINISH_DROP)
             for dropped in Drops(history.connection).of(dataset)
@@ -221,16 +219,6 @@ def _of_other_projects(history: History, dataset: str | None, of_others: Mapping
             remedy = f"Delete the declaration; read it: `varve import {name}`; or take it over: `varve own {name}`."
             findings.append(Finding(name, "", None, problem, remedy))
     return findings
-
-
-def _of_clocks(history: History) -> Sequence[Finding]:
-    """What is wrong with the clocks: windows are over by that of whoever looks, batches begin by the server's."""
-    apart = (dt.datetime.now(dt.UTC) - history.now()).total_seconds()
-    if abs(apart) < _CLOCKS_APART:
-        return []
-    which = "ahead of" if apart > 0 else "behind"
-    problem = f"the clock of this machine is {abs(apart):,.0f} s {which} the one of PostgreSQL"
-    return [Finding("", "", None, problem, "Let both follow a time server (NTP): see `timedatectl`.")]
 
 
 def _examine(catalog: Catalog, dataset: Dataset, present: Sequence[Batch], *, deep: bool) -> Sequence[Finding]:

@@ -6,6 +6,7 @@ Not here: opening a session (varve/services/spark.py).
 from __future__ import annotations
 
 import importlib
+import logging
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,11 +16,16 @@ from pydantic import Field, PrivateAttr
 from pyspark.sql import SparkSession  # noqa: TC002 - pydantic reads the annotation of a field
 
 from varve.dagster.runs.own_modules import pickle_by_value
+from varve.model.errors import ServiceUnavailable
 from varve.project import Project
 from varve.services.spark import open_session
+from varve.stores.folders.executors import executor_problems, is_asked, not_asked_yet
 
 if TYPE_CHECKING:
     from varve.services.settings import Settings
+
+
+logger = logging.getLogger(__name__)
 
 
 class SparkResource(LazyPySparkResource):
@@ -50,7 +56,7 @@ class SparkResource(LazyPySparkResource):
         settings = self._settings
         if self._opening is None and settings.spark_master is None:
             opener = ThreadPoolExecutor(1, thread_name_prefix="spark")
-            self._opening = opener.submit(open_session, settings, self.spark_config)
+            self._opening = opener.submit(_session_of, settings, self.spark_config)
             opener.submit(_import_ahead)
             opener.shutdown(wait=False)
 
@@ -61,7 +67,25 @@ class SparkResource(LazyPySparkResource):
             if self._opening is not None:
                 self._spark_session = self._opening.result()
             else:
-                self._spark_session = open_session(self._settings, self.spark_config)
+                self._spark_session = _session_of(self._settings, self.spark_config)
+
+
+def _session_of(settings: Settings, conf: dict[str, Any]) -> SparkSession:
+    """A session, after its executors were asked, once for each application, whether they can do their work.
+
+    Raises ServiceUnavailable where no run could; what only Python on executors lacks is a warning.
+    """
+    session = open_session(settings, conf)
+    if is_asked(settings) and (file := not_asked_yet(session, settings)) is not None:
+        problems = executor_problems(session, settings.lake)
+        for found in problems:
+            if found.stops_all:
+                raise ServiceUnavailable(f"This Spark cannot be used: {found.problem}. {found.remedy}")
+            logger.warning("What runs Python on executors will fail: %s. %s", found.problem, found.remedy)
+        if not problems:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.touch()
+    return session
 
 
 def _import_ahead() -> None:

@@ -73,18 +73,17 @@ class SparkResource(LazyPySparkResource):
 def _session_of(settings: Settings, conf: dict[str, Any]) -> SparkSession:
     """A session, after its executors were asked, once for each application, whether they can do their work.
 
-    Raises ServiceUnavailable where no run could; what only Python on executors lacks is a warning.
+    Raises ServiceUnavailable where no run could. What only Python on executors lacks is a warning in that run's log,
+    and `varve doctor` says it each time.
     """
     session = open_session(settings, conf)
     if is_asked(settings) and (file := not_asked_yet(session, settings)) is not None:
-        problems = executor_problems(session, settings.lake)
-        for found in problems:
+        for found in executor_problems(session, settings.lake):
             if found.stops_all:
                 raise ServiceUnavailable(f"This Spark cannot be used: {found.problem}. {found.remedy}")
             logger.warning("What runs Python on executors will fail: %s. %s", found.problem, found.remedy)
-        if not problems:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.touch()
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
     return session
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.project import commands_on
 from tests.support.sales import DAY, key, sales_dataset
-from varve.cli.batches import doctor as doctor_module
+from varve.cli.batches import hosts
 from varve.cli.batches.doctor import doctor
 from varve.cli.plan import retire
 from varve.dagster.instance import dagster_home
@@ -113,6 +113,6 @@ def test_the_doctor_says_how_far_the_clocks_are_apart(
         def now(cls, tz: dt.tzinfo | None = None) -> dt.datetime:
             return dt.datetime.now(tz) + dt.timedelta(seconds=seconds)
 
-    monkeypatch.setattr(doctor_module, "dt", SimpleNamespace(datetime=Clock, UTC=dt.UTC))
+    monkeypatch.setattr(hosts, "dt", SimpleNamespace(datetime=Clock, UTC=dt.UTC))
     problems = [finding.problem for finding in doctor(None).findings if "clock" in finding.problem]
     assert problems == ([f"the clock of this machine is {which} the one of PostgreSQL"] if which else [])

@@ -27,8 +27,9 @@ def pickle_by_value(root: Path) -> list[ModuleType]:
     pickling: Any = cloudpickle
     root = root.resolve()
     known = pickling.list_registry_pickle_by_value()
-    imported = list(sys.modules.items())
-    added = [module for name, module in imported if name not in known and _is_own(name, module, root)]
+    # Other threads import meanwhile: a copy is made in one step, a list of the items is not.
+    imported = sys.modules.copy()
+    added = [module for name, module in imported.items() if name not in known and _is_own(name, module, root)]
     for module in added:
         pickling.register_pickle_by_value(module)
     return added

@@ -140,7 +140,7 @@ def _hidden(connection: psycopg.Connection, name: str) -> Iterator[None]:
 def _still_needed(name: str, others: Sequence[str]) -> VarveError:
     return VarveError(
         f"{name}: others depend on it: {some(others, limit=10)}. Nothing was changed, and what is not ours is never "
-        "dropped. Let the owners read something else, or drop it themselves, and drop the dataset then."
+        "dropped. Let the owners read something else, or drop what is theirs, and run this again."
     )
 
 

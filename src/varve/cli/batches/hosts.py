@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from typing import TYPE_CHECKING, Any
 
+from varve.model.errors import ServiceUnavailable
 from varve.model.inventory import Finding
 from varve.stores.folders.executors import executor_problems, is_asked
 
@@ -37,4 +38,9 @@ def _of_executors(settings: Settings, session: Callable[[], Any]) -> list[Findin
     """What is wrong with the executors of a cluster; those of the embedded Spark are this machine's."""
     if not is_asked(settings):
         return []
-    return [Finding("", "", None, found.problem, found.remedy) for found in executor_problems(session(), settings.lake)]
+    try:
+        problems = executor_problems(session(), settings.lake)
+    except ServiceUnavailable as error:
+        # Of a project without a dataset in the lake all else is found without Spark.
+        return [Finding("", "", None, str(error).rstrip("."), "Its executors were not asked.")]
+    return [Finding("", "", None, found.problem, found.remedy) for found in problems]

@@ -432,7 +432,7 @@ def test_what_production_has_corrected_meanwhile_is_computed_again_and_only_that
     edited = environment(process.with_code("r2"))
     edited.run()
     correct(process, 2, "b")
-    with pytest.raises(NotClosed, match="of it 1 partition made from inputs that production has replaced"):
+    with pytest.raises(NotClosed, match="of it 1 partition not made from what is current now"):
         edited.promote()
     edited.environments.rebase("alice", code_too=False)
     assert edited.run() == [("shop.revenue", 2), ("shop.report", 2)]

@@ -317,6 +317,17 @@ def test_a_pull_request_is_told_in_markdown(repository: Repository) -> None:
     assert repository.check("--markdown").returncode == 1
 
 
+def test_a_file_with_an_error_of_its_own_is_never_told_as_harmless(repository: Repository) -> None:
+    repository.edit("revenue.sql", "SUM(price)", "SUM(prize)")
+    for words in (("--markdown",), ()):
+        done = repository.check("--against", "HEAD", *words)
+        assert done.returncode == 1
+        assert "No dataset is broken" not in done.stdout
+        assert "1 file with errors: " in done.stdout
+    done = repository.check("--against", "HEAD", "--markdown")
+    assert any("prize" in line and line.endswith(":10:21` |") for line in done.stdout.splitlines()), done.stdout
+
+
 def test_a_revision_with_errors_is_compared_as_far_as_it_goes(repository: Repository) -> None:
     repository.edit("revenue.sql", "SUM(price)", "SUM(prize)")
     repository.commit()

@@ -237,7 +237,7 @@ def test_a_week_in_an_environment_a_correction_meanwhile_a_promotion_and_the_way
     )
     corrected = shop.totals()
     shop.only_dearer_than(150)
-    with pytest.raises(NotClosed, match="made from inputs that production has replaced since"):
+    with pytest.raises(NotClosed, match="not made from what is current now"):
         shop.varve("promote", name, "--no-run")
     looked_at = shop.json("promote", name, "--dry-run")
     assert [dataset.split(".")[1] for dataset in looked_at["moved"]] == ["revenue"]

@@ -166,6 +166,24 @@ def test_what_belongs_to_another_project_is_not_changed(shop: Team, bureau: Team
     assert revenue in shop.json("sweep", "--older-than", "0s")["batches"]
 
 
+def test_what_another_project_was_made_from_is_dropped_only_if_that_is_meant(shop: Team, bureau: Team) -> None:
+    bureau.run_due()
+    for name in ("revenue", "totals", "trailing"):
+        (shop.root / f"{shop.db}_assets" / f"{name}.sql").unlink()
+    with pytest.raises(VarveError, match=rf"{bureau.db}.best of project {bureau.db} was made from it. Nothing was"):
+        shop.varve("drop", f"{shop.db}.revenue", "--dry-run")
+    shop.varve("drop", f"{shop.db}.totals")
+    shop.varve("drop", f"{shop.db}.revenue", "--although-read")
+    assert best(bureau) == {DAYS[0]: 250, DAYS[1]: 250}
+
+
+def test_the_owners_are_listed_where_a_project_declares_nothing(shop: Team) -> None:
+    for file in (shop.root / f"{shop.db}_assets").glob("*.sql"):
+        file.unlink()
+    owned = {each["dataset"]: each["project"] for each in shop.json("own")}
+    assert owned[f"{shop.db}.revenue"] == shop.db
+
+
 def test_what_two_projects_declare_is_computed_by_the_first(shop: Team, bureau: Team) -> None:
     bureau.file(f"{shop.db}_revenue").unlink()
     # The same declaration, and then another one.

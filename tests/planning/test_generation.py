@@ -15,7 +15,7 @@ from varve.model.partitions.dimension import TimeDimension
 from varve.model.partitions.grain import Grain
 from varve.model.partitions.partitioning import Partitioning
 from varve.model.schema import Column, ColumnType, Schema
-from varve.planning.changes.generation import begins_generation, breaks, is_rewritable
+from varve.planning.changes.generation import begins_generation, breaks, not_rewritable
 
 LAKE, WAREHOUSE = StoreKind.LAKE, StoreKind.WAREHOUSE
 RETYPED = "sold was INT and is STRING"
@@ -66,13 +66,13 @@ def test_another_store_breaks_and_a_type_in_the_warehouse_could_be_migrated() ->
 def test_rows_are_taken_over_where_nothing_is_lost_without_a_word() -> None:
     before = shape_of(dataset())
     renamed = Column("pieces", ColumnType.BIGINT, was=("sold",))
-    assert is_rewritable(before, shape_of(dataset(PRODUCT, renamed)))
-    assert is_rewritable(before, shape_of(dataset(PRODUCT, renamed, Column("till", ColumnType.STRING))))
-    assert is_rewritable(before, shape_of(dataset(PRODUCT)))
+    assert not not_rewritable(before, shape_of(dataset(PRODUCT, renamed)))
+    assert not not_rewritable(before, shape_of(dataset(PRODUCT, renamed, Column("till", ColumnType.STRING))))
+    assert not not_rewritable(before, shape_of(dataset(PRODUCT)))
     # One goes and another comes; or would be NULL, and may not; or partitions hold other rows.
-    assert not is_rewritable(before, shape_of(dataset(PRODUCT, Column("pieces", ColumnType.INT))))
-    assert not is_rewritable(before, shape_of(dataset(PRODUCT, SOLD, Column("till", ColumnType.STRING, "", False))))
-    assert not is_rewritable(before, shape_of(dataset(dimensions=(of_days("2012-12-31", grain=Grain.WEEK),))))
+    assert not_rewritable(before, shape_of(dataset(PRODUCT, Column("pieces", ColumnType.INT))))
+    assert not_rewritable(before, shape_of(dataset(PRODUCT, SOLD, Column("till", ColumnType.STRING, "", False))))
+    assert not_rewritable(before, shape_of(dataset(dimensions=(of_days("2012-12-31", grain=Grain.WEEK),))))
 
 
 def test_a_declaration_in_the_catalog_says_all_of_it() -> None:

@@ -30,7 +30,7 @@ from varve.model.partitions.dimension import StaticDimension, TimeDimension
 from varve.model.partitions.grain import Grain
 from varve.model.partitions.partitioning import Partitioning
 from varve.model.schema import Column, ColumnType, Schema
-from varve.planning.changes.generation import is_rewritable
+from varve.planning.changes.generation import not_rewritable
 from varve.stores.environments.promotion import NotClosed
 from varve.stores.environments.rewriting import Rewriter
 from varve.stores.environments.store import EnvironmentStore
@@ -100,7 +100,7 @@ def test_columns_are_renamed_dropped_and_retyped_there_and_back(sales: Evolving,
 
     environment = changed.environment()
     before = Generations(connection).published([name])[name].shape
-    assert is_rewritable(before, shape_of(changed.dataset))
+    assert not not_rewritable(before, shape_of(changed.dataset))
     # Half of it is there: readers are not moved.
     rewriter = Rewriter(
         environment, changed.dataset, before, sales.workbench.store(sales.dataset, sales.catalog),

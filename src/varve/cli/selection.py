@@ -62,10 +62,13 @@ def matching(dataset: Dataset, words: Sequence[str], paths: Iterable[str]) -> li
     Without words all paths are returned. Raises UnknownPartition where the dataset has no such column, or where no
     path matches.
     """
-    wanted: dict[str, str] = {}
+    known_paths, wanted, names = sorted(set(paths)), dict[str, str](), set(dataset.partitioning.names)
+    if any(word.partition("=")[0] not in names for word in words):
+        # Those of batches of another generation are named by its columns.
+        names |= {column for path in known_paths for column, _ in parse_path(path)}
     for word in words:
         column, equals, value = word.partition("=")
-        if not equals or column not in dataset.partitioning.names:
+        if not equals or column not in names:
             if not dataset.partitioning.dimensions:
                 raise UnknownPartition(f"{dataset} has no partitions; leave {word!r} out.")
             raise UnknownPartition(
@@ -73,7 +76,6 @@ def matching(dataset: Dataset, words: Sequence[str], paths: Iterable[str]) -> li
                 f"{', '.join(dataset.partitioning.names)}."
             )
         wanted[column] = value
-    known_paths = sorted(set(paths))
     matched = [path for path in known_paths if wanted.items() <= dict(parse_path(path)).items()]
     if words and not matched:
         raise UnknownPartition(

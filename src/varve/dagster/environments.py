@@ -79,18 +79,28 @@ class EnvironmentPlan:
     stuck: Mapping[str, Mapping[str, str]]
     judgements: Mapping[str, Mapping[str, Judgement]]
 
+    def held(self) -> dict[str, dict[str, str]]:
+        """By dataset and partition why it stays as it is, although what it reads has changed."""
+        held: dict[str, dict[str, str]] = {}
+        for name, paths in self.stuck.items():
+            on_hold = {path: why for path, why in paths.items() if self.judgements[name][path].state is State.ON_HOLD}
+            if on_hold:
+                held[name] = on_hold
+        return held
+
 
 @dataclass
 class EnvironmentWork:
     """What a run in an environment has done, by dataset: how many partitions were computed, and how many taken.
 
     Taken are batches that the same code has made from the same inputs before, in any environment; rewritten are those
-    of a new generation that hold the rows of the one before.
+    of a new generation that hold the rows of the one before. What is held stays as it is, each partition with why.
     """
 
     computed: dict[str, int] = field(default_factory=dict)
     taken: dict[str, int] = field(default_factory=dict)
     rewritten: dict[str, int] = field(default_factory=dict)
+    held: dict[str, dict[str, str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -122,7 +132,8 @@ class OpenEnvironment:
         settings = self.project.settings
         facts = EnvironmentFacts(self.connection, self.name, self.graph, living(self.connection, self.name))
         planner = Planner(self.graph, limits_of(settings))
-        codes = codes_of(self.graph, Deployments(self.connection).first_seen(self.graph))
+        first_seen = Deployments(self.connection).first_seen(self.graph)
+        codes = codes_of(self.graph, first_seen, facts.earlier_code.boundaries)
         plan = planner.tick(facts, None, now=now, members=members, codes=codes)
         chosen = needed(self.graph, wanted, plan.judgements, facts.existing_partitions, members)
         runs = [part for run in plan.runs for part in _within(run, chosen.get(run.dataset.name, frozenset()))]
@@ -177,6 +188,7 @@ class OpenEnvironment:
                         before(accepted)
                         self._execute(accepted, effects=effects)
                         done.computed[name] = done.computed.get(name, 0) + len(accepted.partitions)
+        done.held = plan.held()
         environments.use(self.name)
         return done
 

@@ -100,10 +100,10 @@ class Reader:
         chosen = {path: batch for path, batch in batches.items() if _matches(dataset, path, where or {})}
         if where and not chosen:
             raise UnknownPartition(f"{dataset}: no partition with {dict(where)} had a batch then.")
-        if as_of is not None or run is not None:
-            self._hold(history, dataset, chosen)
         if not self.catalog.environment:
             Generations(self.catalog.connection).refuse_unreadable(dataset, chosen.values())
+        if as_of is not None or run is not None:
+            self._hold(history, dataset, chosen)
         return [batch for _, batch in sorted(chosen.items())]
 
     def _batches_of(

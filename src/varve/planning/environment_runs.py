@@ -99,7 +99,7 @@ def needed(
             continue
         paths = chosen[dataset.name]
         paths |= _asked_for(dataset, wanted, judgements, existing, answers.setdefault(dataset.partitioning, {}))
-        if named and not paths:
+        if named and not paths and wanted != Wanted(datasets=wanted.datasets):
             raise UnknownPartition(f"{dataset} has no partition like that. Nothing was computed.")
         edges = [edge for edge in graph.edges[dataset.name] if edge.upstream.name in open_datasets]
         if wanted == Wanted() or not edges:

@@ -73,6 +73,15 @@ _ACCEPT = """
     select %s, partition, batch_id, %s from unnest(%s::text[], %s::bigint[]) as accepted (partition, batch_id)
     on conflict (dataset, partition, batch_id) do update set deployment = excluded.deployment
 """
+_DECIDE_AGAIN = """
+    update varve.deployment p set decision = %(decision)s, forward_from = %(from)s
+    from varve.deployed d where d.dataset = %(dataset)s and p.id = d.deployment
+"""
+_ACCEPT_AGAIN = """
+    update varve.accepted_code a set deployment = d.deployment
+    from varve.deployed d join varve.current c using (dataset)
+    where d.dataset = %(dataset)s and (a.dataset, a.partition, a.batch_id) = (c.dataset, c.partition, c.batch_id)
+"""
 _POINT = """
     insert into varve.deployed (dataset, deployment, code_version, may_be_mixed) values (%s, %s, %s, %s)
     on conflict (dataset) do update set deployment = excluded.deployment, code_version = excluded.code_version,
@@ -311,6 +320,28 @@ class Deployments:
             self.connection.execute(_POINT, (name, row[0], code_version, bool(others)))
         return self.current([name])[name]
 
+    def accept_earlier(self, dataset: Dataset, code_version: str) -> None:
+        """Where a dataset goes forward, let batches of earlier code stay that have become current after its deployment.
+
+        They are those of a new generation with the rows of the one before; in the transaction that makes them current.
+        """
+        deployment = self.current([dataset.name]).get(dataset.name)
+        if deployment is None or deployment.decision is not OnCodeChange.FORWARD or deployment.forward_from is None:
+            return
+        others = self.made_by_others(dataset.name, code_version)
+        stay = _before(dataset, others, deployment.forward_from.timestamp())
+        self.connection.execute(_ACCEPT, (dataset.name, deployment.number, list(stay), list(stay.values())))
+        self.connection.execute(_POINT, (dataset.name, deployment.number, code_version, bool(others)))
+
+    def go_forward_again(self, earlier: Deployment) -> None:
+        """Decide of a dataset what was decided at an earlier deployment; the current batches that stayed, stay again.
+
+        In the transaction in which the code of that is deployed again and its batches have become current.
+        """
+        parameters = {"dataset": earlier.dataset, "from": earlier.forward_from, "decision": str(earlier.decision)}
+        for statement in (_DECIDE_AGAIN, _ACCEPT_AGAIN):
+            self.connection.execute(statement, parameters)
+
     def refuse_evolving(self, dataset: Dataset, upstreams: Iterable[Dataset]) -> None:
         """Raise CodeNotDeployed where a dataset is to be read as another generation than there is."""
         by_name = {upstream.name: upstream for upstream in upstreams}
@@ -389,16 +420,23 @@ def _before(dataset: Dataset, batches: Mapping[str, int], instant: float | None)
         raise VarveError(
             f"{dataset}: to go forward from a date it needs a time dimension, and it has none. Nothing was changed."
         )
-    stay = {}
-    for path, batch_id in batches.items():
-        try:
-            start = time.start_of(time.value_in(dataset.partitioning.from_path(path)))
-        except VarveError:
-            stay[path] = batch_id
-            continue
-        if start < instant:
-            stay[path] = batch_id
-    return stay
+    return {path: batch_id for path, batch_id in batches.items() if begins_before(dataset, path, instant)}
+
+
+def staying(dataset: Dataset, batches: Mapping[str, int]) -> dict[str, int]:
+    """Those of the batches of other code that the policy of a dataset lets stay: none, unless it goes forward."""
+    decision = Decision.of_policy(dataset)
+    return {} if decision.kind is not OnCodeChange.FORWARD else _before(dataset, batches, decision.instant(dataset))
+
+
+def begins_before(dataset: Dataset, path: str, instant: float) -> bool:
+    """Whether the window of a partition begins before an instant; so does one that the dataset has no more."""
+    time = dataset.partitioning.time
+    assert time is not None, "a boundary is one of windows"
+    try:
+        return time.start_of(time.value_in(dataset.partitioning.from_path(path))) < instant
+    except VarveError:
+        return True
 
 
 def _deployment(row: Sequence[object]) -> Deployment:

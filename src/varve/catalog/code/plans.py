@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from psycopg.types.json import Jsonb
 
 from varve.catalog.backfills import Backfills
-from varve.catalog.code.deployments import Decision, Deployments, new_generation
+from varve.catalog.code.deployments import Decision, Deployments, new_generation, staying
 from varve.catalog.code.generations import Generations
 from varve.catalog.code.owners import Owners
 from varve.model.errors import VarveError
@@ -81,14 +81,21 @@ class Plans:
                 column[0]: column[1]
                 for column in (*declared.get("partition_columns", ()), *declared.get("columns", ()))
             }
-            state = states.get(name)
-            # New code that nobody has to decide about counts as deployed.
-            version = deployment.code_version if state is None else state.deployed
+            state, stay = states.get(name), dict[str, int]()
             evolving = state is not None and state.evolving == name
-            deployed[name] = DeployedCode(version, deployment.source, columns, on_hold, evolving)
-            if state is not None and state.differs:
+            # New code that nobody has to decide about counts as deployed.
+            decided = state is not None and not state.owner and state.deployed not in {"", deployment.code_version}
+            if state is not None and (state.differs or decided):
                 others[name] = deployments.made_by_others(name, state.version)
-            elif state is not None and state.may_be_mixed:
+            if decided:
+                stay = staying(self.graph.datasets[name], others[name])
+                others[name] = {path: batch for path, batch in others[name].items() if path not in stay}
+            deployed[name] = DeployedCode(
+                deployment.code_version, deployment.source, columns, on_hold, evolving, decided, len(stay)
+            )
+            if decided or (state is not None and state.differs):
+                continue
+            if state is not None and state.may_be_mixed:
                 others[name] = deployments.outdated([name]).get(name, {})
         counts = {name: count for name, (_, count, *_) in declarations.items()}
         of_others = Owners(self.connection, self.graph.project).others()

@@ -59,6 +59,7 @@ class PromotionPlan:
         batches: by dataset and partition the id of the batch that it makes current.
         run_id: under which its publishes are recorded; "" before it is made.
         declarations: how those datasets were declared before, as far as they were.
+        incomplete: whether readers may miss what a new generation lacks.
         number, applied_at, applied_by: None, None and "" where it is not kept yet, or not made.
     """
 
@@ -71,11 +72,13 @@ class PromotionPlan:
     number: int | None = None
     applied_at: dt.datetime | None = None
     applied_by: str = ""
+    incomplete: bool = False
 
     @property
     def digest(self) -> str:
         """Of all that it does: the same for two plans exactly if they do the same."""
         contents = [self.environment, self.behind, dict(self.codes), self.batches]
+        contents += ["incomplete"] if self.incomplete else []
         return blake2b(json.dumps(contents, sort_keys=True).encode(), digest_size=12).hexdigest()
 
 
@@ -162,6 +165,7 @@ def _contents(plan: PromotionPlan, declarations: Mapping[str, Any]) -> dict[str,
         "partitions": {name: dict(batches) for name, batches in plan.batches.items()},
         "run": plan.run_id,
         "declarations": dict(declarations),
+        "incomplete": plan.incomplete,
     }
 
 
@@ -170,4 +174,5 @@ def _plan(row: tuple[Any, ...]) -> PromotionPlan:
     return PromotionPlan(
         contents["environment"], contents.get("behind", ""), contents["codes"], contents["partitions"],
         contents.get("run", ""), contents.get("declarations", {}), number, applied_at, applied_by or "",
+        contents.get("incomplete", False),
     )  # fmt: skip

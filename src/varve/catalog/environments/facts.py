@@ -12,26 +12,29 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING
 
+from varve.catalog.environments.earlier_code import EarlierCode
+from varve.model.policy import OnCodeChange
 from varve.planning.judgement.code import CodeState, MadeBy
 from varve.planning.judgement.facts import Accepted, Fact, Failure
 from varve.planning.run_requests import landing_source
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     import psycopg
 
     from varve.planning.graph import Graph
     from varve.planning.judgement.facts import WantedInputs
 
-# Which code made a batch, as a number of `MadeBy`. Where the environment did not change the code of a dataset, whatever
-# production decided about batches of earlier code counts here too. A captured table has no code of the project's own.
+# Which code made a batch, as a number of `MadeBy`. Where the environment did not change the code of a dataset,
+# production decides about batches of earlier code. A captured table has no code of the project's own.
 _MADE_BY = """
     case when %(code)s = '' or b.code_version in ('', %(code)s) then 0
         when exists (select from varve.environment_code x where x.environment = %(environment)s
-            and x.dataset = %(dataset)s and x.base_code = %(code)s) then 2
+            and x.dataset = %(dataset)s and x.base_code = %(code)s) then 3
         else 1 end
     from varve.environment_current c join varve.batch b using (dataset, partition, batch_id)
     where c.environment = %(environment)s and c.dataset = %(dataset)s
@@ -71,6 +74,13 @@ _ACCEPTED = """
 """
 _ACCEPTED += _NOT_OF_ITS_OWN
 _ACCEPTED += " order by p.accepted_at"
+# What readers have of a dataset that the environment builds as another generation: that one has not been taken back.
+_BUILT_ANEW = """
+    select c.partition from varve.current c
+    join varve.environment_generation g on (g.environment, g.dataset) = (%(environment)s, c.dataset)
+    join varve.dataset d on d.dataset = c.dataset and d.generation <> g.generation
+    where c.dataset = %(dataset)s
+"""
 # What a trace says of the batch that the environment has, and the trace of that batch, both as text.
 _TRACES = """
     select c.partition, jsonb_build_array(c.dataset, c.partition, c.batch_id::text)::text, b.inputs::text,
@@ -107,6 +117,11 @@ class EnvironmentFacts:
     _read: dict[str, Mapping[str, Fact]] = field(default_factory=dict)
     _items: dict[str, dict[str, str]] = field(default_factory=dict)
     _traces: dict[str, list[tuple[str, str, int]]] = field(default_factory=dict)
+
+    @cached_property
+    def earlier_code(self) -> EarlierCode:
+        """Which windows keep what earlier code has made of them."""
+        return EarlierCode(self.connection, self.environment, self.graph)
 
     def of(self, dataset: str, paths: Collection[str] | None) -> Mapping[str, Fact]:
         """See `planning.facts.Facts`."""
@@ -147,8 +162,16 @@ class EnvironmentFacts:
         if dataset not in self._items:
             rows = self.connection.execute(_TRACES, self._parameters(dataset, None)).fetchall()
             self._items[dataset] = {path: item for path, item, *_ in rows}
-            self._traces[dataset] = [(path, trace, made_by) for path, _, trace, made_by in rows]
+            stay = self._stay(dataset, ((path, made_by) for path, *_, made_by in rows))
+            self._traces[dataset] = [
+                (path, trace, MadeBy.ACCEPTED if path in stay else made_by) for path, _, trace, made_by in rows
+            ]
         return self._items[dataset]
+
+    def _stay(self, dataset: str, made_by: Iterable[tuple[str, int]]) -> set[str]:
+        """The partitions that keep what earlier code has made of them."""
+        earlier = [path for path, made in made_by if made != MadeBy.DEPLOYED]
+        return self.earlier_code.among(dataset, earlier) if earlier else set()
 
     def _parameters(self, dataset: str, paths: Collection[str] | None) -> dict[str, object]:
         return {
@@ -160,9 +183,11 @@ class EnvironmentFacts:
         parameters = self._parameters(dataset, paths)
         source = landing_source(self.graph.datasets[dataset]) if self.graph.datasets[dataset].arrives else ""
         rows = self.connection.execute(_CURRENT if paths is None else _CURRENT_OF, parameters).fetchall()
+        stay = self._stay(dataset, ((row[0], row[-1]) for row in rows))
         facts = {
             path: Fact(
-                batch, published, equal or (), trace, made_by=made_by, equal_in=equal_in,
+                batch, published, equal or (), trace, made_by=MadeBy.ACCEPTED if path in stay else made_by,
+                equal_in=equal_in,
                 # What an environment has of a landing dataset is what arrived.
                 arrival=next((version for name, at, version in trace if (name, at) == (source, path)), ""),
             )
@@ -189,7 +214,11 @@ class EnvironmentFacts:
         accepted: dict[str, list[Accepted]] = {}
         for path, *acceptance in self.connection.execute(_ACCEPTED, parameters):
             accepted.setdefault(path, []).append(Accepted(*acceptance))
-        for path in since.keys() | accepted.keys():
+        decided = since.keys() | accepted.keys()
+        if decided and not self.graph.datasets[str(parameters["dataset"])].arrives:
+            # A file that a person took back would come with the new generation, where it is read again.
+            decided -= {path for (path,) in self.connection.execute(_BUILT_ANEW, parameters)}
+        for path in decided:
             fact = facts.get(path, Fact())
             if fact.made_by != MadeBy.OTHER:
                 yield path, fact._replace(rolled_back=since.get(path, 0.0), accepted=tuple(accepted.get(path, ())))
@@ -204,12 +233,18 @@ def _without_arrival(trace: str, landing: str, path: str) -> str:
     return json.dumps(rest, ensure_ascii=False)
 
 
-def codes_of(graph: Graph, first_seen: Mapping[str, float]) -> dict[str, CodeState]:
+def codes_of(
+    graph: Graph, first_seen: Mapping[str, float], going_forward: Collection[str] = ()
+) -> dict[str, CodeState]:
     """The code of each dataset of a graph, as an environment has it that computes with this graph.
 
     `first_seen` is from `Deployments`, so that windows that production leaves alone are left alone here too.
+    Of the datasets `going_forward` earlier windows keep what earlier code has made.
     """
     return {
-        name: CodeState(version, version, since=first_seen.get(name, 0.0))
+        name: CodeState(
+            version, version, OnCodeChange.FORWARD if name in going_forward else OnCodeChange.REBUILD,
+            since=first_seen.get(name, 0.0),
+        )
         for name, version in graph.code_versions.items()
-    }
+    }  # fmt: skip

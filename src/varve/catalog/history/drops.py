@@ -29,6 +29,12 @@ _NOTHING_CHANGED = "Nothing was changed."
 _LOCK = "select store from varve.dataset where dataset = %s for update"
 _LIVING = "select partition, run_id from varve.living where dataset = %s order by partition"
 _PINNED = "select partition, batch_id, owner, reason from varve.valid_pin where dataset = %s order by 1, 2, 3"
+_READ_ELSEWHERE = """
+    select o.dataset, o.project from varve.owner o where o.project <> %s and exists (
+        select from varve.current c join varve.batch b using (dataset, partition, batch_id)
+        where c.dataset = o.dataset and b.inputs @> %s)
+    order by 1
+"""
 _OVERLAID = """
     select name, created_by from varve.living_environment e
     where exists (select from varve.overlay o where o.environment = e.name and o.dataset = %s) order by name
@@ -143,6 +149,15 @@ class Drops:
             raise VarveError(
                 f"{name}: environments have batches of it: {some(owners)}. {_NOTHING_CHANGED} End them first: "
                 "`varve env drop`."
+            )
+
+    def refuse_read_elsewhere(self, name: str, project: str) -> None:
+        """Raise VarveError where current batches of another project were made from the dataset."""
+        found = self.connection.execute(_READ_ELSEWHERE, (project, Jsonb([[name]]))).fetchall()
+        if readers := [f"{reader} of project {owner}" for reader, owner in found]:
+            raise VarveError(
+                f"{name}: what is current of {some(readers)} was made from it. {_NOTHING_CHANGED} Let them read "
+                "something else first; with --although-read it is dropped all the same, and they keep what they have."
             )
 
     def drop(self, name: str, *, by: str) -> DroppedDataset:

@@ -83,6 +83,7 @@ def drop(
     purge: bool = False,
     dry_run: bool = False,
     source_is_gone: bool = False,
+    although_read: bool = False,
     confirm: Callable[[DropReport], bool] = lambda _: True,
     step: Callable[[str], None] = lambda _: None,
 ) -> DropReport:
@@ -91,9 +92,10 @@ def drop(
     `confirm` is asked before anything is purged; `step` is called with the name of each step before the step is taken,
     for tests that stop there.
 
-    Raises VarveError, and changes nothing, where the project still declares the dataset or reads it, where somebody has
-    pinned batches, where something of others depends on its view, and where the source of its capture cannot be
-    reached; AlreadyBuilding where a run builds or captures it.
+    Raises VarveError, and changes nothing, where the project still declares the dataset or reads it, where another
+    project reads it (unless it is dropped `although_read`), where somebody has pinned batches, where something of
+    others depends on its view, and where the source of its capture cannot be reached; AlreadyBuilding where a run
+    builds or captures it.
     """
     # Also by the name that the sweep shows for what is left of an earlier drop.
     name = declared_name(name.replace("/", "."))
@@ -112,6 +114,8 @@ def drop(
             store = None if kind is None else open_store(kind, settings, catalog, sweep.session)
             if store is not None:
                 drops.refuse(name)
+                if not although_read:
+                    drops.refuse_read_elsewhere(name, _graph().project)
                 store.refuse_drop(name)
             if capture is not None:
                 capture.refuse()

@@ -8,10 +8,11 @@ import typer
 from rich.markup import escape
 
 from varve.catalog.catalog import Catalog
+from varve.catalog.code.generations import Generations, dataset_of
 from varve.catalog.history.drops import declared_name
 from varve.catalog.history.history import History
 from varve.catalog.traces import Traces
-from varve.cli.context import chosen_settings
+from varve.cli.context import chosen_graph, chosen_settings
 from varve.cli.printing import Table
 from varve.cli.selection import declared, matching, named_path, size_text, who
 from varve.model.batch import BatchId
@@ -43,6 +44,18 @@ def opened() -> AbstractContextManager[History]:
     return open_history()
 
 
+def known(past: History, name: str) -> Dataset:
+    """Return the dataset as it is declared, or as the catalog knows it where nobody declares it any more.
+
+    Raises as `declared` does where neither is so.
+    """
+    graph, name = chosen_graph(), name.replace("/", ".")
+    if name in graph.datasets or graph.broken_dataset(name) is not None:
+        return declared(name)
+    published = Generations(past.connection).published([name]).get(name)
+    return declared(name) if published is None else dataset_of(name, published.store, published.declaration)
+
+
 def built(history: History, dataset: str | None) -> dict[str, str]:
     """Return the store kind of each dataset that was ever built: of this one, or of all where `dataset` is None.
 
@@ -59,8 +72,8 @@ def built(history: History, dataset: str | None) -> dict[str, str]:
 
 def history(dataset_name: str, words: Sequence[str], *, run_id: str | None, limit: int) -> list[dict[str, Any]]:
     """Return the batches as plain values, the newest first in each partition."""
-    dataset = declared(dataset_name)
     with opened() as past:
+        dataset = known(past, dataset_name)
         paths = matching_partitions(past, dataset, words) if words else None
         batches = past.batches(dataset.name, paths, run_id=run_id, limit=limit)
     return [batch_values(batch) for batch in batches]
@@ -68,8 +81,8 @@ def history(dataset_name: str, words: Sequence[str], *, run_id: str | None, limi
 
 def changes(dataset_name: str, words: Sequence[str], *, limit: int) -> list[dict[str, Any]]:
     """Return which batch became current when, as plain values, the latest change first."""
-    dataset = declared(dataset_name)
     with opened() as past:
+        dataset = known(past, dataset_name)
         paths = matching_partitions(past, dataset, words) if words else None
         return [_change(change) for change in past.changes(dataset.name, paths, limit=limit)]
 
@@ -139,8 +152,8 @@ def pin(
 
     Returns what was pinned, as plain values.
     """
-    dataset = declared(dataset_name)
     with opened() as past:
+        dataset = known(past, dataset_name)
         # Another run may publish between this read and the pin. A pin of a batch that was swept fails, and nothing is
         # lost.
         paths = matching_partitions(past, dataset, words) if words else None
@@ -165,8 +178,8 @@ def pin(
 
 def unpin(dataset_name: str, words: Sequence[str], *, batch: int | None, owner: str | None) -> int:
     """Take pins off, and return how many there were. Raises VarveError where there was none."""
-    dataset = declared(dataset_name)
     with opened() as past:
+        dataset = known(past, dataset_name)
         paths = matching_partitions(past, dataset, words) if words else None
         wanted = past.pinned(dataset.name, paths) if batch is None else {BatchId(batch)}
         with past.connection.transaction():

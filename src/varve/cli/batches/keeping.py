@@ -217,13 +217,17 @@ def drop(
     source_is_gone: Annotated[
         bool, typer.Option("--source-is-gone", help="Of a captured table: its source is no more, remove nothing there.")
     ] = False,
+    although_read: Annotated[
+        bool, typer.Option("--although-read", help="Also where another project has made something from it.")
+    ] = False,
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
     """End a dataset whose declaration was deleted: its Hive table or view, its capture, its rows in the catalog.
 
     The data of its batches is deleted by the sweep, when their time has come. Refused where other datasets of the
-    project or things of others still need it; nothing of others is ever dropped. Killed at any point, run it again.
+    project, other projects or things of others still need it; nothing of others is ever dropped. Killed at any point,
+    run it again.
     """
     from varve.cli.batches import drop as drop_command
     from varve.cli.selection import size_text
@@ -238,7 +242,10 @@ def drop(
             return False
         return bool(typer.prompt("Write the name of the dataset") == report.dataset)
 
-    report = drop_command.drop(dataset, purge=purge, dry_run=dry_run, source_is_gone=source_is_gone, confirm=confirm)
+    report = drop_command.drop(
+        dataset, purge=purge, dry_run=dry_run, source_is_gone=source_is_gone, although_read=although_read,
+        confirm=confirm,
+    )  # fmt: skip
     _print_values(report.as_values(), as_json=as_json, show=lambda: drop_command.show(console, report))
 
 

@@ -96,6 +96,13 @@ def plan_run(run: str, dataset_name: str | None) -> list[RollbackPlan]:
     """
     with opened() as history:
         run_id = _full_run_id(history, run)
+        plans, of_run = [], history.of_run(run_id, dataset_name)
+        if of_run and all(change.current == change.before != change.published for change in of_run):
+            raise VarveError(
+                f"run {run_id} is taken back already: what was current before it is current. {NOTHING_CHANGED} To have "
+                "what it published again: varve rollback DATASET --to BATCH, or where it moved readers to another "
+                "declaration, varve evolve DATASET."
+            )
         if run_id.startswith(PROMOTION_RUN):
             undos = _undoing(history).look(run_id)
             if undos:
@@ -108,7 +115,6 @@ def plan_run(run: str, dataset_name: str | None) -> list[RollbackPlan]:
                     f"back without that. {NOTHING_CHANGED} Both go back, and later corrections stay: "
                     f"varve revert {run_id}"
                 )
-        plans, of_run = [], history.of_run(run_id, dataset_name)
         for name in sorted({run_change.dataset for run_change in of_run}):
             run_changes = [run_change for run_change in of_run if run_change.dataset == name]
             newer = [

@@ -26,6 +26,10 @@ Words = Annotated[
     list[str] | None, typer.Argument(help="A dataset, and values of its columns.", metavar="[DATASET [COL=VALUE]...]")
 ]
 First = Annotated[str | None, typer.Option("--from", metavar="DATE", help="The first day; default: no limit.")]
+Incomplete = Annotated[
+    bool,
+    typer.Option("--incomplete", help="Move readers to a new generation that lacks what they have, as it waits."),
+]
 Last = Annotated[str | None, typer.Option("--to", metavar="DATE", help="The last day, included; default: no limit.")]
 
 
@@ -264,6 +268,7 @@ def promote(
     no_run: Annotated[
         bool, typer.Option("--no-run", help="Refuse where production has moved, and do not compute what that concerns.")
     ] = False,
+    incomplete: Incomplete = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would become current.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -277,12 +282,14 @@ def promote(
     from varve.cli.environments import promotions, report
 
     behind = promotions.behind_of(then_run=then_run, only_consistent=only_consistent)
-    promotion = promotions.promote(None if as_json else console, name, behind, run_first=not no_run, dry_run=dry_run)
+    promotion = promotions.promote(
+        None if as_json else console, name, behind, run_first=not no_run, dry_run=dry_run, incomplete=incomplete
+    )
     if as_json:
         console.print_json(json.dumps(promotions.promotion_values(promotion)))
     else:
         report.show_promotion(console, promotion, dry_run=dry_run)
-    if dry_run and promotions.is_refused(promotion, behind):
+    if dry_run and promotion.is_refused(behind):
         raise typer.Exit(3)
 
 
@@ -296,21 +303,23 @@ def evolve(
     effects: Annotated[
         bool, typer.Option("--effects", help="Run foreign programs and functions too, which may change other systems.")
     ] = False,
+    incomplete: Incomplete = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be built.")] = False,
     as_json: Json = False,
 ) -> None:
     """Build the dataset as it is declared here beside what readers see, with all that reads it; then move readers.
 
     For renamed, dropped or retyped columns, other windows, other partition columns, and another store. Readers see the
-    old generation whole until the new one is complete, and then the new one whole. A killed command goes on where it
-    was when it is typed again.
+    old generation whole until the new one is complete, and then the new one whole. Where it lacks what readers have, as
+    a partition waits, they are not moved, unless you say --incomplete. A killed command goes on where it was when it is
+    typed again.
 
     Example: [bold]varve evolve shop.revenue --dry-run[/]
     """
     from varve.cli.environments import evolve as evolve_command
 
     done = evolve_command.evolve(
-        None if as_json else console, dataset, dry_run=dry_run, rewrite=rewrite, effects=effects
+        None if as_json else console, dataset, dry_run=dry_run, rewrite=rewrite, effects=effects, incomplete=incomplete
     )
     if as_json:
         console.print_json(json.dumps(done.as_values()))

@@ -47,6 +47,7 @@ class Corrected:
         computed, taken: by dataset, how many partitions were computed, or taken as they were made before.
         follows: with a dry run: by dataset, how many partitions may follow at most.
         promotion: None with a dry run.
+        held: by dataset and partition why it stays as it is, although what it reads has changed.
     """
 
     dataset: str
@@ -55,6 +56,7 @@ class Corrected:
     taken: Mapping[str, int] = field(default_factory=dict)
     follows: Mapping[str, int] = field(default_factory=dict)
     promotion: Promotion | None = None
+    held: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def as_values(self) -> dict[str, Any]:
         """The same as plain values for `--json`."""
@@ -63,7 +65,7 @@ class Corrected:
         }  # fmt: skip
         if self.promotion is None:
             return {**values, "follows": dict(self.follows)}
-        counts = {"computed": dict(self.computed), "taken": dict(self.taken)}
+        counts = {"computed": dict(self.computed), "taken": dict(self.taken), "held": dict(self.held)}
         return {**values, **counts, **promotions.promotion_values(self.promotion)}
 
 
@@ -110,7 +112,7 @@ def correct(
         if not keep:
             work.drop(environment)
     work.drop(environment)
-    return Corrected(dataset.name, files, *_counts(done), promotion=promotion)
+    return Corrected(dataset.name, files, *_counts(done), promotion=promotion, held=done.held)
 
 
 def show(console: Console, corrected: Corrected) -> None:
@@ -127,6 +129,10 @@ def show(console: Console, corrected: Corrected) -> None:
         return
     for name, batches in corrected.promotion.batches.items():
         console.print(f"{name}: {counted(len(batches), 'partition')} became current.", highlight=False)
+    for name, paths in corrected.held.items():
+        path, reason = next(iter(paths.items()))
+        line = f"{name}: {counted(len(paths), 'partition')} stays as it is, such as {path}: {reason}"
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
     if not corrected.promotion.batches:
         console.print("Nothing differs from what is current: nothing was changed.")
         return

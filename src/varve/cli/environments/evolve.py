@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
+import pendulum
+
 from varve.catalog.code.generations import Generations, shape_of
 from varve.catalog.environments.environments import Environments
 from varve.cdc.capture.positions import Positions
@@ -19,8 +21,10 @@ from varve.cli.context import chosen_graph
 from varve.cli.environments import promotions, work
 from varve.cli.selection import refuse_of_others, who
 from varve.model.errors import VarveError, counted, nearest, some
+from varve.planning.backfill import with_downstream
 from varve.planning.changes.generation import begins_generation
 from varve.planning.environment_runs import Wanted
+from varve.planning.judgement.judgement import State
 from varve.stores.environments.promotion import LeftBehind
 
 if TYPE_CHECKING:
@@ -43,7 +47,11 @@ class Evolution:
     Attributes:
         reasons: why the dataset needs another generation; empty where it needs none.
         due: by dataset the partitions to compute, of a dry run.
+        follows: by dataset how many partitions read those at most, of a dry run.
+        waiting: by dataset and partition why it cannot be made now, of a dry run.
         rewritten: by dataset how many partitions were or would be rewritten from those of the generation before.
+        lacking: by dataset what readers had before and miss now, and why.
+        held: by dataset and partition why it stays as it is, although what it reads is other now.
         run: under which the publish is recorded; "" where nothing was published.
     """
 
@@ -55,12 +63,18 @@ class Evolution:
     taken: dict[str, int] = field(default_factory=dict)
     partitions: dict[str, int] = field(default_factory=dict)
     run: str = ""
+    follows: dict[str, int] = field(default_factory=dict)
+    waiting: dict[str, dict[str, str]] = field(default_factory=dict)
+    lacking: dict[str, dict[str, str]] = field(default_factory=dict)
+    held: dict[str, dict[str, str]] = field(default_factory=dict)
 
     def as_values(self) -> dict[str, Any]:
         """Return it as plain values for `--json`."""
         return {
             "dataset": self.dataset, "reasons": list(self.reasons), "due": self.due, "rewritten": self.rewritten,
             "computed": self.computed, "taken": self.taken, "partitions": self.partitions, "run": self.run or None,
+            "follows": self.follows, "waiting": self.waiting, "lacking": self.lacking,
+            "held": self.held,
         }  # fmt: skip
 
 
@@ -72,11 +86,14 @@ def environment_of(dataset: str) -> str:
     return f"{_PREFIX}{slug}"
 
 
-def evolve(console: Console | None, dataset: str, *, dry_run: bool, rewrite: bool, effects: bool) -> Evolution:
+def evolve(
+    console: Console | None, dataset: str, *, dry_run: bool, rewrite: bool, effects: bool, incomplete: bool = False
+) -> Evolution:
     """Build the generation that the declaration of a dataset begins, with what reads it, and move readers to it.
 
     Raises VarveError where nobody declares the dataset, a run fails, something that depends on its view cannot follow,
-    or a partition that readers have cannot be made; what was computed stays, and the same call goes on.
+    or, unless it may be `incomplete`, a partition that readers have cannot be made; what was computed stays, and the
+    same call goes on.
     """
     graph, dataset = chosen_graph(), dataset.replace("/", ".")
     part, name = _part(graph, dataset), environment_of(dataset)
@@ -91,14 +108,24 @@ def evolve(console: Console | None, dataset: str, *, dry_run: bool, rewrite: boo
             environments.create(name, by=who())
         elif reasons and console is not None:
             console.print(f"Going on with environment {name}, in which this was begun.", highlight=False)
-        if reasons:
-            with work.opened(name) as opened:
-                _build(console, opened, done, dry_run=dry_run, rewrite=rewrite, effects=effects)
-                if not dry_run:
-                    promotion = promotions.promote_opened(console, opened, connection, LeftBehind.REFUSE, only=part)
-                    done.partitions = {name: len(batches) for name, batches in promotion.batches.items()}
-                    done.run = promotion.run_id
-    # A dry run leaves what was begun; where readers have moved, all of it is theirs.
+        try:
+            if reasons:
+                with work.opened(name) as opened:
+                    if dry_run:
+                        _look(opened, done, rewrite=rewrite)
+                    else:
+                        _build(console, opened, done, rewrite=rewrite, effects=effects)
+                        promotion = promotions.promote_opened(
+                            console, opened, connection, LeftBehind.REFUSE, only=part, incomplete=incomplete
+                        )
+                        done.partitions = {name: len(batches) for name, batches in promotion.batches.items()}
+                        done.run, done.lacking = promotion.run_id, promotion.closure.lacking
+        except BaseException:
+            # A dry run leaves nothing behind but what was begun before it; else the same call goes on from there.
+            if dry_run and not is_made:
+                work.drop(name)
+            raise
+    # Where readers have moved, all of it is theirs.
     if (reasons or is_made) and not (dry_run and is_made):
         work.drop(name)
     return done
@@ -125,17 +152,45 @@ def _part(graph: Graph, dataset: str) -> frozenset[str]:
     return frozenset(names | {upstream for name in names for upstream in graph.upstream(name)})
 
 
-def _build(
-    console: Console | None, opened: OpenEnvironment, done: Evolution, *,
-    dry_run: bool, rewrite: bool, effects: bool,
-) -> None:  # fmt: skip
-    wanted = Wanted(datasets=tuple(sorted({done.dataset, *opened.graph.downstream(done.dataset)})))
-    if dry_run:
-        done.due = {name: list(paths) for name, paths in opened.plan(wanted).due.items()}
-        done.rewritten = opened.carrying_over(everything=rewrite).rewritable(wanted)
-        return
+def _wanted(opened: OpenEnvironment, dataset: str) -> Wanted:
+    return Wanted(datasets=tuple(sorted({dataset, *opened.graph.downstream(dataset)})))
+
+
+def _look(opened: OpenEnvironment, done: Evolution, *, rewrite: bool) -> None:
+    """Find what would be done."""
+    graph, dataset, wanted = opened.graph, opened.graph.datasets[done.dataset], _wanted(opened, done.dataset)
+    plan, rewritable = opened.plan(wanted), opened.carrying_over(everything=rewrite).rewritable(wanted)
+    changed = set(rewritable.get(dataset.name, ()))
+    for name, judgements in plan.judgements.items():
+        carried = rewritable.get(name, set())
+        due = sorted(path for path, judged in judgements.items() if judged.state is State.DUE and path not in carried)
+        if due and name in wanted.datasets:
+            done.due[name] = due
+        # What waits only for what would be computed is no news.
+        waiting = {
+            path: judged.reason for path, judged in sorted(judgements.items())
+            if judged.state is State.WAITING and not judged.pending and path not in carried
+        }  # fmt: skip
+        if waiting and name in wanted.datasets:
+            done.waiting[name] = waiting
+    changed |= set(done.due.get(dataset.name, ()))
+    keys = [dataset.partitioning.from_path(path) for path in sorted(changed)]
+    reached = with_downstream(graph, dataset, keys, None, members=opened.members, now=pendulum.now("UTC"))
+    done.rewritten = {name: len(paths) for name, paths in rewritable.items()}
+    done.held = plan.held()
+    done.follows = {
+        name: len(partitions) for name, partitions in reached.items()
+        if name != dataset.name and name not in done.due and name not in rewritable and partitions
+    }  # fmt: skip
+    # Without what would be computed before, it waits for that too.
+    done.waiting = {name: paths for name, paths in done.waiting.items() if name not in done.follows}
+
+
+def _build(console: Console | None, opened: OpenEnvironment, done: Evolution, *, rewrite: bool, effects: bool) -> None:
+    wanted = _wanted(opened, done.dataset)
     finished = opened.run(wanted, effects=effects, rewrite=rewrite, before=work.announcing(console))
     done.rewritten = {name: count for name, count in finished.rewritten.items() if count}
+    done.held = finished.held
     done.computed = {name: count for name, count in finished.computed.items() if count}
     done.taken = {name: count for name, count in finished.taken.items() if count}
 
@@ -149,6 +204,20 @@ def show(console: Console, done: Evolution, *, dry_run: bool) -> None:
     for verb, counts in _counts(done, dry_run=dry_run):
         for name, count in counts.items():
             console.print(f"  {name}: {counted(count, 'partition')} {verb}", highlight=False)
+    for name, count in done.follows.items():
+        console.print(f"  {name}: at most {counted(count, 'partition')} would be computed, as it reads that")
+    misses = [
+        ("left as it is", done.held), ("cannot be computed now", done.waiting),
+        ("readers miss", done.lacking),
+    ]  # fmt: skip
+    for what, listed in misses:
+        for name, paths in listed.items():
+            path, reason = next(iter(paths.items()))
+            such = f", such as {path}" if path else ""
+            line = f"  {name}: {what}: {counted(len(paths), 'partition')}{such}: {reason}"
+            console.print(line, markup=False, highlight=False, soft_wrap=True)
+    if dry_run and done.waiting:
+        console.print("Where readers have rows of what waits, they are moved only with --incomplete.")
     if dry_run:
         console.print("Readers go on with the old one until all of it is there. Nothing was computed: a dry run.")
     elif done.run:

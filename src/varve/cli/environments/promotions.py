@@ -37,29 +37,31 @@ if TYPE_CHECKING:
 _ROUNDS = 3
 
 
-def promote(console: Console | None, name: str, behind: LeftBehind, *, run_first: bool, dry_run: bool) -> Promotion:
+def promote(
+    console: Console | None, name: str, behind: LeftBehind, *, run_first: bool, dry_run: bool, incomplete: bool = False
+) -> Promotion:
     """Promote an environment, or with `dry_run` only look at what that would do.
 
     That gets a number, with which `varve apply` does exactly that. Raises NotClosed with what would be inconsistent.
     """
     with opened(name) as environment, connected("promote") as connection:
         if not dry_run:
-            return promote_opened(console, environment, connection, behind, run_first=run_first)
-        promotion = _promoter(environment, connection).look(name, behind)
-        if is_refused(promotion, behind) or not (promotion.batches or promotion.codes):
+            return promote_opened(console, environment, connection, behind, run_first=run_first, incomplete=incomplete)
+        promotion = _promoter(environment, connection, incomplete=incomplete).look(name, behind)
+        if promotion.is_refused(behind) or not (promotion.batches or promotion.codes):
             return promotion
         return replace(promotion, number=Promotions(connection).keep(promotion.plan(behind), by=who()))
 
 
 def promote_opened(
     console: Console | None, opened: OpenEnvironment, connection: psycopg.Connection, behind: LeftBehind, *,
-    run_first: bool = True, only: Collection[str] | None = None, reason: str = "",
+    run_first: bool = True, only: Collection[str] | None = None, reason: str = "", incomplete: bool = False,
 ) -> Promotion:  # fmt: skip
     """Promote an environment; what production has moved meanwhile is computed before that with `run_first`.
 
     Raises NotClosed with what would be inconsistent.
     """
-    promoter, name = _promoter(opened, connection, only, reason), opened.name
+    promoter, name = _promoter(opened, connection, only, reason, incomplete=incomplete), opened.name
     for _ in range(_ROUNDS if run_first else 0):
         promotion = promoter.look(name, behind)
         if promotion.closure.moved:
@@ -95,15 +97,10 @@ def apply_plan(plan: PromotionPlan) -> Promotion:
     Raises VarveError where the environment has moved since, NotClosed where production has.
     """
     with opened(plan.environment) as environment, connected("apply") as connection:
-        promoter = _promoter(environment, connection)
+        promoter = _promoter(environment, connection, incomplete=plan.incomplete)
         return _with_lineage_told(
             connection, promoter.promote(plan.environment, LeftBehind(plan.behind), by=who(), plan=plan)
         )
-
-
-def is_refused(promotion: Promotion, behind: LeftBehind) -> bool:
-    """Return whether this promotion would be refused as it is."""
-    return bool(promotion.closure.moved or (behind is not LeftBehind.RUN and promotion.closure.behind))
 
 
 def behind_of(*, then_run: bool, only_consistent: bool) -> LeftBehind:
@@ -126,6 +123,7 @@ def promotion_values(promotion: Promotion) -> dict[str, Any]:
         },
         "moved": promotion.closure.moved,
         "behind": promotion.closure.behind,
+        "lacking": promotion.closure.lacking,
         "left_out": promotion.left_out,
         "removed": list(promotion.removed),
     }
@@ -156,8 +154,9 @@ def _run_what_moved(
 
 
 def _promoter(
-    opened: OpenEnvironment, connection: psycopg.Connection, only: Collection[str] | None = None, reason: str = ""
-) -> Promoter:
+    opened: OpenEnvironment, connection: psycopg.Connection, only: Collection[str] | None = None, reason: str = "",
+    *, incomplete: bool = False,
+) -> Promoter:  # fmt: skip
     from varve.dagster.automation.planner_facts import limits_of
 
     settings, catalog = chosen_settings(), Catalog(connection)
@@ -165,5 +164,5 @@ def _promoter(
     return Promoter(
         catalog, opened.graph, lambda dataset: open_store(dataset.store, settings, catalog, session),
         opened.members, limits_of(settings), pendulum.now("UTC"), None if only is None else frozenset(only),
-        replace(opened.corrections, connection=connection), reason,
+        replace(opened.corrections, connection=connection), reason, incomplete,
     )  # fmt: skip

@@ -121,8 +121,10 @@ def show_promotion(console: Console, promotion: Promotion, *, dry_run: bool) -> 
         console.print(f"{name}: {counted(len(batches), 'partition')} {verb}{code}.", highlight=False)
     for name in sorted(set(promotion.codes) - set(promotion.batches)):
         console.print(f"{name}: its code {'would be' if dry_run else 'is'} deployed.", highlight=False)
+    lacking = "that readers have would be missing" if dry_run else "that readers had are missing"
     for title, paths_by_dataset in (
-        ("made from inputs that were replaced since", promotion.closure.moved),
+        ("not made from what is current now", promotion.closure.moved),
+        (lacking, promotion.closure.lacking),
         ("left behind with old inputs or old code", promotion.closure.behind),
         ("left out", promotion.left_out),
     ):

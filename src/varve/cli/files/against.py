@@ -67,6 +67,7 @@ class Comparison:
         broken_uses: every place that the change breaks.
         uncompared: the datasets that cannot be used in the other version, by name or file.
         consequences: what follows for the batches that the other version has published, by dataset.
+        errors: what is wrong in the files here otherwise, whatever has made it wrong.
     """
 
     against: str
@@ -74,11 +75,12 @@ class Comparison:
     broken_uses: tuple[BrokenUse, ...]
     uncompared: tuple[str, ...]
     consequences: Mapping[str, Sequence[Consequence]] = field(default_factory=dict)
+    errors: tuple[Problem, ...] = ()
 
     @property
     def harmless(self) -> bool:
-        """Whether no use is broken for certain."""
-        return not self.breaks
+        """Whether no use is broken for certain, and no file has an error."""
+        return not self.breaks and not self.errors
 
     @property
     def breaks(self) -> list[BrokenUse]:

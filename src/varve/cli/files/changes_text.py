@@ -82,7 +82,13 @@ def as_markdown(comparison: Comparison) -> Iterator[str]:
     """Yield the lines of a comment for a pull request."""
     yield f"### Datasets, compared with `{comparison.against}`"
     yield ""
-    yield f"**{_summary(comparison)}**" if comparison.breaks else _summary(comparison)
+    yield _summary(comparison) if comparison.harmless else f"**{_summary(comparison)}**"
+    if comparison.errors:
+        yield ""
+        yield "| error | where |"
+        yield "|---|---|"
+        for problem in comparison.errors:
+            yield f"| {_cell(problem.message)} | `{problem.place}` |"
     if comparison.broken_uses:
         yield ""
         yield "| breaks | owners | because | where |"
@@ -159,12 +165,20 @@ def _summary(comparison: Comparison) -> str:
         if any(consequence.new_generation for consequence in listed)
     )
     runs = f" Once it is deployed: varve evolve {' '.join(evolving)}." if evolving else ""
+    if comparison.errors:
+        files = sorted({problem.source.path for problem in comparison.errors})
+        also = f" {_broken_datasets(comparison)}" if breaks else ""
+        return f"{counted(len(files), 'file')} with errors: {some(files)}.{also}{runs}"
     if not breaks:
         return f"No dataset is broken by what has changed since {comparison.against}.{runs}"
-    datasets = sorted({use.dataset for use in breaks})
-    owners = sorted({owner for use in breaks for owner in use.owners})
+    return f"{_broken_datasets(comparison)}{runs}"
+
+
+def _broken_datasets(comparison: Comparison) -> str:
+    datasets = sorted({use.dataset for use in comparison.breaks})
+    owners = sorted({owner for use in comparison.breaks for owner in use.owners})
     whose = f", of {some(owners)}" if owners else ""
-    return f"{counted(len(datasets), 'dataset')} broken by what has changed since {comparison.against}{whose}.{runs}"
+    return f"{counted(len(datasets), 'dataset')} broken by what has changed since {comparison.against}{whose}."
 
 
 def _became(change: DatasetChange, against: str) -> str:

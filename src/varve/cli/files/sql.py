@@ -8,6 +8,7 @@ Not here: the checks themselves (varve/sql/sql_project.py), and the layout (varv
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from varve.cli.context import chosen_graph, chosen_project
@@ -72,6 +73,7 @@ def check(
         problems: Sequence[Problem] = ()
     except SqlErrors as error:
         problems = error.problems if comparison is None else changes_text.others(comparison, error.problems)
+        comparison = None if comparison is None else replace(comparison, errors=tuple(problems))
         # What the change breaks is told as that, and not a second time as an error of the file.
         if comparison is None or problems:
             _print_check(console, files, problems, comparison, modules, as_json=as_json, markdown=markdown)

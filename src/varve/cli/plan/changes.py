@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 _SIGNS = {
     CodeChangeKind.ADDED: ("+", "green"),
     CodeChangeKind.CHANGED: ("~", "yellow"),
+    CodeChangeKind.DECIDED: ("~", "yellow"),
     CodeChangeKind.OUTDATED: ("~", "magenta"),
     CodeChangeKind.REBUILDING: ("~", "cyan"),
     CodeChangeKind.EVOLVING: ("~", "yellow"),
@@ -95,19 +96,30 @@ def show_code_plan(console: Console, plan: CodePlan, *, explain: bool = False) -
         console.print(Text(f"{sign} {headline(change)}", style=colour), highlight=False, soft_wrap=True)
         for line in details(change):
             console.print(f"    {line}", markup=False, highlight=False, soft_wrap=True)
-        diff = change.source_diff()[2:] if change.kind is CodeChangeKind.CHANGED else []
+        diff = change.source_diff()[2:] if change.kind in {CodeChangeKind.CHANGED, CodeChangeKind.DECIDED} else []
         for line in diff if explain else diff[:_DIFF_LINES]:
             style = {"+": "green", "-": "red", "@": "cyan"}.get(line[:1], "")
             console.print(Text(f"    {line}", style=style), highlight=False, soft_wrap=True)
         if not explain and len(diff) > _DIFF_LINES:
             console.print(f"    and {len(diff) - _DIFF_LINES} more lines; --explain prints them all.", highlight=False)
-    if plan.number is not None:
+    evolving = [change.dataset for change in plan.decisions if _needs_generation(change)]
+    if evolving:
+        console.print(
+            f"{', '.join(evolving)}: `varve apply` cannot do that. `varve evolve {evolving[0]}` builds it beside what "
+            "readers see, with what reads it; until then nothing of it is computed here.",
+            markup=False, highlight=False, soft_wrap=True,
+        )  # fmt: skip
+    if plan.number is not None and len(evolving) < len(plan.decisions):
         console.print(
             f"Plan {plan.number}. Until it is applied, nothing of these datasets is computed here. "
             f"`varve apply {plan.number}` does as they declare; `--rebuild` computes their partitions again, "
             "`--forward-from DATE` keeps those of earlier windows, `--hold` deploys it and leaves them for later.",
             markup=False, highlight=False, soft_wrap=True,
         )  # fmt: skip
+
+
+def _needs_generation(change: CodeChange) -> bool:
+    return any(consequence.new_generation for consequence in change.consequences)
 
 
 def headline(change: CodeChange) -> str:
@@ -117,6 +129,7 @@ def headline(change: CodeChange) -> str:
     return {
         CodeChangeKind.ADDED: f"{change.dataset}: new",
         CodeChangeKind.CHANGED: f"{change.dataset}: changed; {count} were made by other code than the code here",
+        CodeChangeKind.DECIDED: f"{change.dataset}: changed; the next run deploys it, and {count} are computed again",
         CodeChangeKind.OUTDATED: f"{change.dataset}: {count} were made by other code than is deployed, and are on hold",
         CodeChangeKind.REBUILDING: f"{change.dataset}: made by other code: {count}; they are computed again",
         CodeChangeKind.EVOLVING: f"{change.dataset}: declared here as another generation than readers see, and on hold",
@@ -137,9 +150,11 @@ def details(change: CodeChange) -> list[str]:
         return [f"to read it here: varve import {change.dataset}; to take it over: varve own {change.dataset}"]
     if change.kind in {CodeChangeKind.ADDED, CodeChangeKind.REMOVED, CodeChangeKind.EVOLVING}:
         return lines
-    if change.kind is CodeChangeKind.CHANGED:
+    if change.kind in {CodeChangeKind.CHANGED, CodeChangeKind.DECIDED}:
         here = f"code {change.deployed} is deployed, {change.version} is here"
         lines.append(f"{here}; declared: ON CODE CHANGE {change.declared.upper()}")
+    if change.stay:
+        lines.append(f"{counted(change.stay, 'partition')} of earlier windows stay as earlier code has made them")
     if change.partitions:
         first, last = next(iter(change.partitions)), list(change.partitions)[-1]
         span = first if first == last else f"{first} ... {last}"

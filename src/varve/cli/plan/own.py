@@ -28,7 +28,7 @@ def listed() -> list[dict[str, Any]]:
         Catalog(connection).ensure_schema()
         return [
             {**owner._asdict(), "since": owner.since.isoformat()}
-            for owner in Owners(connection, chosen_graph().project).of().values()
+            for owner in Owners(connection, chosen_settings().project_name).of().values()
         ]
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import dataclass, field
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 import psycopg
@@ -23,13 +24,13 @@ from varve.planning.arrivals.landing_file import LandingFile, RejectionKind
 from varve.planning.run_requests import landing_source
 from varve.services.spark import is_server_lost, open_session
 from varve.sources.external.read import open_external_table
-from varve.sources.landing.inspected import Inspected
+from varve.sources.landing.inspected import Inspected, content_of
 from varve.sources.landing.inspection import inspect
 from varve.sources.landing.landing import Landing
 
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -122,7 +123,10 @@ class ArrivalLook:
                 # The files were not inspected in this look, so that earlier rejections of them stay.
                 look.rejected |= {file.uri: rejected_before[file.uri] for file in files if file.uri in rejected_before}
                 continue
-            inspected, rejected = _inspected_files(sorter, dataset, key, files, taken_files.get(key.path, {}))
+            arrived = cache(partial(self._fingerprint, dataset, key.path))
+            inspected, rejected = _inspected_files(
+                sorter, dataset, key, files, taken_files.get(key.path, {}), arrived=arrived
+            )
             look.rejected |= rejected
             if rejected:
                 look.standing.discard(key.path)
@@ -137,6 +141,10 @@ class ArrivalLook:
         self.catalog.departed_unused(dataset.name, departed, landing_source(dataset))
         self._write_rejected(rejections, dataset, rejected_before, look.rejected)
         return complete
+
+    def _fingerprint(self, dataset: Dataset, path: str) -> str:
+        """Return the fingerprint of what has arrived of a partition; "" where nothing has."""
+        return self.catalog.arrivals(dataset.name).get(path, "")
 
     def _taken_files(self, dataset: Dataset, keys: Sequence[PartitionKey]) -> dict[str, dict[str, TakenFile]]:
         """Return, by partition path and file token, the files that growing partitions already consist of."""
@@ -211,10 +219,13 @@ def _inspected_files(
     key: PartitionKey,
     files: Sequence[LandingFile],
     taken_files: Mapping[str, TakenFile],
+    *,
+    arrived: Callable[[], str],
 ) -> tuple[list[Inspected], dict[str, Rejected]]:
     """Return the inspected files of a partition, without those that are gone, and the rejected files by URI.
 
-    Files in `taken_files`, by token, were inspected by an earlier look.
+    Files in `taken_files`, by token, were inspected by an earlier look. A file with the fingerprint that has `arrived`
+    was taken before, by an earlier declaration, and has only been written again.
     """
     inspected, rejected = [], dict[str, Rejected]()
     for file in files:
@@ -224,6 +235,9 @@ def _inspected_files(
         try:
             inspected_file = inspect(dataset, file.uri)
         except BadInput as error:
+            if len(files) == 1 and arrived() and content_of(file.uri) == arrived():
+                inspected.append(Inspected(file.uri, file.size, arrived()))
+                continue
             rejected[file.uri] = sorter.rejected(file, RejectionKind.CONTENT, str(error), key)
         except (OSError, ValueError) as error:
             rejected[file.uri] = sorter.rejected(

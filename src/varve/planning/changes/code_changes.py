@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 class CodeChangeKind(StrEnum):
     """How a dataset differs from what is deployed.
 
-    CHANGED: its code is another one. OUTDATED: its code is deployed, and what is to become of partitions of other code
+    CHANGED: its code is another one. DECIDED: the same, and its declaration says what follows, so that the next run or
+    sensor deploys it. OUTDATED: its code is deployed, and what is to become of partitions of other code
     is not decided. REBUILDING: it is decided, and they are being computed. EVOLVING: its code is deployed, but what it
     says is another generation than readers see, as where a calendar's windows end elsewhere. ADDED: it was never
     deployed. REMOVED: it has partitions, and no declaration any more.
@@ -42,6 +43,7 @@ class CodeChangeKind(StrEnum):
     """
 
     CHANGED = "changed"
+    DECIDED = "decided"
     OUTDATED = "outdated"
     REBUILDING = "rebuilding"
     EVOLVING = "evolving"
@@ -57,6 +59,8 @@ class DeployedCode(NamedTuple):
         columns: its data columns and partition columns by name, with their types.
         on_hold: whether the decision about partitions of other code is to hold.
         evolving: whether the declaration here is of another generation than readers see.
+        decided: whether the code here needs no decision to be deployed in its place.
+        stay: how many partitions keep what earlier code has made of them then.
     """
 
     version: str
@@ -64,6 +68,8 @@ class DeployedCode(NamedTuple):
     columns: Mapping[str, str]
     on_hold: bool
     evolving: bool = False
+    decided: bool = False
+    stay: int = 0
 
 
 class AffectedReader(NamedTuple):
@@ -103,7 +109,8 @@ class CodeChange:
 
     Attributes:
         version, deployed: the version of the code here, and of the code that is deployed; "" where there is none.
-        partitions: the current batches that the code here has not made, by partition, in order.
+        partitions: the current batches that the code here has not made and that may not stay, by partition, in order.
+        stay: how many partitions keep what earlier code has made of them.
         of: how many partitions the dataset has in all.
         downstream: by dataset, how many partitions read those, directly or not: the most that can follow.
         seconds: what computing them will take, by what earlier runs took; None where there was none.
@@ -131,6 +138,7 @@ class CodeChange:
     consequences: tuple[Consequence, ...] = ()
     kept: KeptBatches = NONE_KEPT
     owner: str = ""
+    stay: int = 0
 
     @property
     def needs_decision(self) -> bool:
@@ -160,6 +168,7 @@ class CodeChange:
                         for reader in self.readers],
             "partitions": dict(self.partitions),
             "of": self.of,
+            "stay": self.stay,
             "downstream": dict(self.downstream),
             "rows": self.rows,
             "bytes": self.size,
@@ -212,20 +221,22 @@ def code_changes(  # noqa: PLR0917 - what one look at the catalog has found
         elif code is None:
             kind = CodeChangeKind.ADDED
         elif code.version != version:
-            kind = CodeChangeKind.CHANGED
+            kind = CodeChangeKind.DECIDED if code.decided else CodeChangeKind.CHANGED
         elif batches:
             kind = CodeChangeKind.OUTDATED if code.on_hold else CodeChangeKind.REBUILDING
         elif code.evolving:
             kind = CodeChangeKind.EVOLVING
         else:
             continue
-        columns = _column_changes(code.columns if code else {}, dataset) if kind is CodeChangeKind.CHANGED else ()
+        is_other = kind in {CodeChangeKind.CHANGED, CodeChangeKind.DECIDED}
+        columns = _column_changes(code.columns if code else {}, dataset) if is_other else ()
         changes.append(
             CodeChange(
                 dataset.name, kind, version, code.version if code else "", _declared(dataset), dataset.owners, columns,
                 _affected(graph, dataset, columns), dict(sorted(batches.items())), counts.get(dataset.name, 0),
                 _downstream(graph, dataset, batches, members, now), code.source if code else "",
                 graph.sources.get(dataset.name, ""), owner=of_others.get(dataset.name, ""),
+                stay=code.stay if code else 0,
             )
         )  # fmt: skip
     broken = {name for dataset in graph.broken for name in (dataset.name, dataset.rejected)}

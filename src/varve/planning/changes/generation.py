@@ -125,11 +125,21 @@ def has_same_partitions(before: Shape, after: Shape) -> bool:
     return old.partitions == new.partitions and not changed_windows(old.windows or new.windows, new.windows)
 
 
-def is_rewritable(before: Shape, after: Shape) -> bool:
-    """Whether rows of the one declaration become rows of the other by renaming, dropping and casting columns."""
+def not_rewritable(before: Shape, after: Shape) -> str:
+    """Why renaming, dropping and casting columns does not make rows of the one declaration rows of the other.
+
+    A sentence; "" where it does.
+    """
+    if not has_same_partitions(before, after):
+        return "Its partitions are other ones."
     names = {column.name for column in before.columns.data}
     sources = [names & {column.name, *column.was} for column in after.columns.data]
     added = [column for column, source in zip(after.columns.data, sources, strict=True) if not source]
     # A column that goes while another comes may have been renamed, which would lose its values without a word.
     dropped = names.difference(*sources)
-    return has_same_partitions(before, after) and all(column.nullable for column in added) and not (added and dropped)
+    if added and dropped:
+        gone, come = ", ".join(sorted(dropped)), ", ".join(column.name for column in added)
+        return f"{gone} goes while {come} comes; where it is the same column, say RENAMED FROM."
+    if needed := [column.name for column in added if not column.nullable]:
+        return f"{', '.join(needed)} cannot be NULL, and those rows have no value of it."
+    return ""

@@ -13,11 +13,16 @@ from varve.model.policy import OnCodeChange
 
 
 class MadeBy(IntEnum):
-    """The code that made a current batch: the deployed one, another one, or another one that a decision lets stay."""
+    """The code that made a current batch.
+
+    The deployed one, another one, or another one that a decision lets stay. Of one that is LEFT_ALONE, which only an
+    environment has, production decides: it is no reason to compute the partition, and nothing keeps it as it is.
+    """
 
     DEPLOYED = 0
     OTHER = 1
     ACCEPTED = 2
+    LEFT_ALONE = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +78,14 @@ def hold_reason(code: CodeState, made_by: int, *, marked: bool) -> str:
             "other partitions were made by other code than is deployed, and the table would mix the two; "
             "`varve apply --rebuild` or `--forward-from` decides"
         )
-    if code.decision is OnCodeChange.FORWARD and made_by == MadeBy.ACCEPTED and not marked:
+    if keeps_earlier(code, made_by) and not marked:
         return "it was made by earlier code, which stays for windows before the boundary; `varve backfill` computes it"
     return ""
+
+
+def keeps_earlier(code: CodeState, made_by: int) -> bool:
+    """Whether a batch stays as earlier code has made it, because the code goes forward from a later window."""
+    return code.decision is OnCodeChange.FORWARD and made_by == MadeBy.ACCEPTED
 
 
 def _owner_or_generation(code: CodeState) -> str:

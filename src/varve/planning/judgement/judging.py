@@ -9,14 +9,14 @@ Not here: its inputs (inputs.py), and which partitions are judged and when (tick
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from varve.model.batch import Input
 from varve.model.errors import counted, some
 from varve.model.partitions.texts import length_text
 from varve.model.policy import OnCodeChange, OnUpstreamChange
-from varve.planning.judgement.code import SAME_CODE, CodeState, MadeBy, hold_reason
+from varve.planning.judgement.code import SAME_CODE, CodeState, MadeBy, hold_reason, keeps_earlier
 from varve.planning.judgement.inputs import Inputs, instant
 from varve.planning.judgement.judgement import Judgement, State
 from varve.planning.reasons import UNCHANGED
@@ -50,6 +50,7 @@ class RetryLimits:
 
 
 _CURRENT = Judgement(State.CURRENT, "made from what is current")
+_BY_EARLIER_CODE = "; by earlier code, which stays for windows before the boundary of FORWARD FROM"
 _OUTDATED = "made by other code than is deployed"
 _OUTDATED_ON_HOLD = f"{_OUTDATED}; `varve apply --rebuild` or `--forward-from` decides what follows"
 
@@ -91,7 +92,7 @@ def judge(  # noqa: PLR0911, PLR0912 - one for each state
         if fact.batch and fact.made_by == MadeBy.OTHER:
             return Judgement(State.OUTDATED, _OUTDATED_ON_HOLD)
         if fact.batch:
-            return _settled(dataset, inputs, fact)
+            return _settled(dataset, inputs, fact, earlier_code=keeps_earlier(code, fact.made_by))
         return Judgement(State.MISSING, "it reads nothing: it runs by schedules, by hand and in backfills")
     if cause.on_hold:
         return Judgement(State.ON_HOLD, cause.reason)
@@ -151,7 +152,12 @@ class _ComputeReason:
     changed: ChangedInputs = UNCHANGED
 
 
-def _settled(dataset: Dataset, inputs: Inputs, fact: Fact) -> Judgement:
+def _settled(dataset: Dataset, inputs: Inputs, fact: Fact, *, earlier_code: bool) -> Judgement:
+    judgement = _settled_by_inputs(dataset, inputs, fact)
+    return replace(judgement, reason=f"{judgement.reason}{_BY_EARLIER_CODE}") if earlier_code else judgement
+
+
+def _settled_by_inputs(dataset: Dataset, inputs: Inputs, fact: Fact) -> Judgement:
     if inputs.accepted:
         reason = f"accepted as it is, although {some(inputs.accepted, limit=2)} changed, by {fact.accepted[-1].reason}"
         waits = bool(inputs.pending) and dataset.policy.on_upstream_change is OnUpstreamChange.REBUILD

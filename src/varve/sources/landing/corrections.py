@@ -25,7 +25,7 @@ from varve.model.partitions.texts import command_words
 from varve.planning.run_requests import landing_source
 from varve.services.files import is_local, open_files, renames_cheaply, sync
 from varve.sources.landing import listing
-from varve.sources.landing.inspected import fingerprint_of
+from varve.sources.landing.inspected import content_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -101,7 +101,7 @@ class CorrectedFiles:
             # Which of the partition's files it is to replace, nobody has said: it is not sent.
             return
         arrived = self._arrived(dataset, partition.path)
-        noted = _Noted(_hash_of(str(target)), _hash_of(self._uri(dataset, name)), arrived[1] if arrived else "")
+        noted = _Noted(content_of(str(target)), content_of(self._uri(dataset, name)), arrived[1] if arrived else "")
         note.write_text(json.dumps(asdict(noted)), encoding="utf-8")
 
     def arrive(self, batches: Mapping[str, Mapping[str, BatchId]]) -> None:
@@ -131,7 +131,7 @@ class CorrectedFiles:
         """
         for dataset, partition, name, noted in self._to_send(batches):
             uri = self._uri(dataset, name)
-            if (lies := _hash_of(uri)) == noted.fingerprint:
+            if (lies := content_of(uri)) == noted.fingerprint:
                 continue
             if lies not in {"", noted.lay}:
                 raise self._other_file(dataset, partition)
@@ -152,7 +152,7 @@ class CorrectedFiles:
         while self._sent:
             sent = self._sent.pop()
             try:
-                if _hash_of(sent.uri) != sent.fingerprint:
+                if content_of(sent.uri) != sent.fingerprint:
                     continue
                 if sent.former is not None:
                     _put(sent.former, sent.uri)
@@ -189,7 +189,7 @@ class CorrectedFiles:
                 if [source, path, noted.fingerprint] not in read[path]:
                     # It was landed after what is promoted was made.
                     continue
-                if _hash_of(str(file)) != noted.fingerprint:
+                if content_of(str(file)) != noted.fingerprint:
                     raise VarveError(
                         f"{dataset} {path}: {file} has changed since it was landed into environment "
                         f"{self.environment}. Nothing was promoted. Land it again: "
@@ -216,16 +216,6 @@ class CorrectedFiles:
             f"one, and land it again: varve env land {self.environment} {dataset} FILE "
             f"{command_words(partition.path)}"
         )
-
-
-def _hash_of(uri: str) -> str:
-    """The fingerprint of a landing file; "" where there is none."""
-    files, path = open_files(uri)
-    try:
-        with files.open(path, "rb") as file:
-            return fingerprint_of(file)
-    except FileNotFoundError:
-        return ""
 
 
 def _copied(uri: str, target: Path) -> Path:

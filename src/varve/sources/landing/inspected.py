@@ -9,6 +9,8 @@ import hashlib
 from dataclasses import dataclass
 from typing import IO
 
+from varve.services.files import open_files
+
 BLOCK = 1 << 20
 
 
@@ -32,3 +34,13 @@ def fingerprint_of(file: IO[bytes]) -> str:
     while block := file.read(BLOCK):
         digest.update(block)
     return digest.hexdigest()
+
+
+def content_of(uri: str) -> str:
+    """The fingerprint of the file that lies there; "" where there is none. Raises OSError where it cannot be read."""
+    files, path = open_files(uri)
+    try:
+        with files.open(path, "rb") as file:
+            return fingerprint_of(file)
+    except FileNotFoundError:
+        return ""

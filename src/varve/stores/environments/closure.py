@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from varve.catalog.code.deployments import Deployments
-from varve.catalog.code.generations import Generations, shape_of
 from varve.catalog.planning.facts import CatalogFacts
-from varve.planning.changes.generation import has_same_partitions
+from varve.planning.judgement.code import keeps_earlier
 from varve.planning.judgement.judgement import State
 from varve.planning.reconcile import Planner
+from varve.stores.environments.completeness import Completeness, Former, former
 from varve.stores.environments.promotion import Closure, Listed
 
 if TYPE_CHECKING:
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 # A partition in one of these states is not made from what is current, by the code that is deployed.
 _STALE = {State.DUE, State.WAITING, State.OUTDATED, State.ON_HOLD, State.BACKING_OFF, State.FAILED}
 _SETTLED = (State.CURRENT, "")
+# Of those, what a run in the environment would mend.
+_COMPUTABLE = {State.DUE, State.OUTDATED, State.BACKING_OFF, State.FAILED}
 
 # By dataset and partition: the state, and why.
 Judged = dict[str, dict[str, tuple[State, str]]]
@@ -49,14 +51,9 @@ class ClosureCheck:
     limits: Limits
     now: dt.datetime
 
-    def former(self, promotion: Promotion) -> dict[str, set[str]]:
-        """What readers have now of the datasets that move to another generation with the same partitions."""
-        published = Generations(self.connection).published(promotion.generations)
-        facts = CatalogFacts(self.connection)
-        return {
-            name: facts.existing_partitions(name) for name in promotion.generations
-            if name in published and has_same_partitions(published[name].shape, shape_of(self.graph.datasets[name]))
-        }  # fmt: skip
+    def former(self, promotion: Promotion) -> dict[str, Former]:
+        """What readers have now of the datasets that move to another generation."""
+        return former(self.connection, self.graph, promotion.generations)
 
     def judged(self, promotion: Promotion) -> Judged:
         """The states of partitions that are not settled, as the transaction sees the catalog.
@@ -68,10 +65,19 @@ class ClosureCheck:
         planner = Planner(self.graph, self.limits, fatal=(Exception,), only=concerned(self.graph, promotion))
         facts = CatalogFacts(self.connection, {}, codes)
         plan = planner.tick(facts, None, now=self.now, members=self.members, codes=codes)
-        return {
-            name: {path: (judgement.state, judgement.reason) for path, judgement in judgements.items()}
-            for name, judgements in plan.judgements.items()
-        }
+        judged: Judged = {}
+        for name, judgements in plan.judgements.items():
+            held = [path for path, judgement in judgements.items() if judgement.state is State.ON_HOLD]
+            # That it stays, whatever becomes of its inputs, is what was declared.
+            stays = {
+                path for path, fact in (facts.of(name, held) if held and name in codes else {}).items()
+                if keeps_earlier(codes[name], fact.made_by)
+            }  # fmt: skip
+            judged[name] = {
+                path: (judgement.state, judgement.reason)
+                for path, judgement in judgements.items() if path not in stays
+            }  # fmt: skip
+        return judged
 
     def others(self, promotion: Promotion, before: Judged, after: Judged) -> Listed:
         """The partitions that exist, are stale, and are neither promoted nor were stale before.
@@ -93,32 +99,21 @@ class ClosureCheck:
                 listed[name] = others
         return listed
 
-    def unclosed(self, promotion: Promotion, before: Judged, after: Judged, former: Mapping[str, set[str]]) -> Closure:
-        """What is inconsistent, given the states before and after, and what readers had (`former`)."""
+    def unclosed(self, promotion: Promotion, before: Judged, after: Judged, formers: Mapping[str, Former]) -> Closure:
+        """What is inconsistent, given the states before and after, and what readers had (`formers`)."""
+        completeness = Completeness(self.connection, self.graph, self.members, formers)
         moved: Listed = {}
+        lacking: Listed = {}
         for name, judgements in after.items():
-            promoted = promotion.batches.get(name, {})
-            if name in promotion.generations:
-                moved[name] = self._not_complete(promoted, judgements, former.get(name, set()))
-            else:
-                moved[name] = {
-                    path: reason for path, (state, reason) in judgements.items()
-                    if state in _STALE and path in promoted
-                }  # fmt: skip
-        return Closure({name: paths for name, paths in moved.items() if paths}, self.others(promotion, before, after))
-
-    @staticmethod
-    def _not_complete(
-        promoted: Mapping[str, BatchId], judgements: Mapping[str, tuple[State, str]], former: set[str]
-    ) -> dict[str, str]:
-        """What a new generation still needs: what is due in it, and what readers have of the one before it."""
-        needed = {
-            path: reason for path, (state, reason) in judgements.items()
-            if state in _STALE and (path in promoted or path in former or state is not State.WAITING)
-        }  # fmt: skip
-        for path in sorted(former - promoted.keys() - needed.keys()):
-            needed[path] = judgements.get(path, _SETTLED)[1] or "readers have it, and the new generation has not"
-        return needed
+            promoted, is_new = promotion.batches.get(name, {}), name in promotion.generations
+            # Of a new generation also what is due in it.
+            moved[name] = {
+                path: reason for path, (state, reason) in judgements.items()
+                if (state in _STALE and path in promoted) or (is_new and state in _COMPUTABLE)
+            }  # fmt: skip
+            if is_new:
+                lacking[name] = completeness.lacking(name, promoted.keys() | moved[name].keys(), judgements)
+        return Closure(_filled(moved), self.others(promotion, before, after), _filled(lacking))
 
     def without(self, promotion: Promotion, closure: Closure) -> Promotion:
         """The promotion without what is inconsistent: partitions, or all of a dataset whose code would be mixed."""
@@ -162,6 +157,10 @@ class ClosureCheck:
             for upstream in edge.dependency.upstream_of(key, members=self.members).keys
             if upstream.path in batches.get(edge.upstream.name, {})
         ]
+
+
+def _filled(listed: Listed) -> Listed:
+    return {name: paths for name, paths in listed.items() if paths}
 
 
 def concerned(graph: Graph, promotion: Promotion) -> set[str]:

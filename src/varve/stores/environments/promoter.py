@@ -58,6 +58,7 @@ class Promoter:
         store_of: opens the store of a dataset over that catalog.
         only: the datasets that are promoted; None: all.
         corrections: files that were landed into the environment, which go to production with what was made from them.
+        incomplete: whether readers may miss what a new generation lacks of the one before.
         reason: why it is done, as the history of each partition says it; "": that it was promoted.
     """
 
@@ -70,6 +71,7 @@ class Promoter:
     only: frozenset[str] | None = None
     corrections: Corrections | None = None
     reason: str = ""
+    incomplete: bool = False
 
     @cached_property
     def check(self) -> ClosureCheck:
@@ -114,8 +116,8 @@ class Promoter:
         def within(point: Callable[[], None]) -> None:
             # Again, as production may have moved since; publishers wait from here until the end.
             closure, number = self._swapped(promotion, behind, point, by)
-            if closure.moved or (behind is not LeftBehind.RUN and closure.behind):
-                raise NotClosed(replace(promotion, closure=closure))
+            if (closed := replace(promotion, closure=closure)).is_refused(behind):
+                raise NotClosed(closed)
             self._follow(promotion)
             if self.corrections is not None:
                 self.corrections.send(promotion.batches)
@@ -195,7 +197,9 @@ class Promoter:
             dataset for dataset in code.keys() & deployed.keys() - declared
             if code[dataset].base and CatalogFacts(connection).existing_partitions(dataset)
         ))  # fmt: skip
-        return Promotion(name, codes, batches, Closure(), {}, removed, generations=generations)
+        return Promotion(
+            name, codes, batches, Closure(), {}, removed, generations=generations, incomplete=self.incomplete
+        )
 
     def _tried(self, promotion: Promotion, behind: LeftBehind) -> Closure:
         """Promote and take everything back, without a word to readers; returns what was inconsistent."""
@@ -219,7 +223,7 @@ class Promoter:
         Deployments(connection).lock(promotion.codes)
         connection.execute(_LOCK_CURRENT)
         before: Judged = {}
-        former = self.check.former(promotion)
+        formers = self.check.former(promotion)
         with connection.transaction() as savepoint:
             number = self._point_all(promotion, behind, point, by)
             after = self.check.judged(promotion)
@@ -229,7 +233,7 @@ class Promoter:
         if others:
             before = self.check.judged(promotion)
             number = self._point_all(promotion, behind, point, by)
-        return self.check.unclosed(promotion, before, after, former), number
+        return self.check.unclosed(promotion, before, after, formers), number
 
     def _point_all(self, promotion: Promotion, behind: LeftBehind, point: Callable[[], None], by: str | None) -> int:
         """Deploy the code and move the pointers; returns the number of the plan that says so.
@@ -246,6 +250,8 @@ class Promoter:
         if self.corrections is not None:
             self.corrections.arrive(promotion.batches)
         point()
+        for name in sorted(promotion.codes.keys() | promotion.generations.keys()):
+            deployments.accept_earlier(self.graph.datasets[name], self.graph.code_versions[name])
         return number
 
     def _changes(self, promotion: Promotion) -> list[PendingChange]:

@@ -44,10 +44,12 @@ class Closure:
     Attributes:
         moved: promoted partitions whose inputs production has replaced since: they are to be computed again first.
         behind: partitions of production that would be left with old inputs or old code.
+        lacking: what readers have of a dataset, and the generation to which they would move has not.
     """
 
     moved: Listed = field(default_factory=dict)
     behind: Listed = field(default_factory=dict)
+    lacking: Listed = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,7 @@ class Promotion:
         removed: the deployed datasets that the environment's code does not declare; a promotion leaves them alone.
         run_id: under which its publishes are recorded (`varve history --run`); "" where nothing was promoted.
         generations: by dataset the generation to which readers move, where that is another one.
+        incomplete: whether a person has said that readers may miss what a new generation lacks.
     """
 
     environment: str
@@ -73,6 +76,13 @@ class Promotion:
     run_id: str = ""
     number: int | None = None
     generations: Mapping[str, EnvironmentGeneration] = field(default_factory=dict)
+    incomplete: bool = False
+
+    def is_refused(self, behind: LeftBehind) -> bool:
+        """Whether it would be refused as it is."""
+        closure = self.closure
+        left_behind = behind is not LeftBehind.RUN and closure.behind
+        return bool(closure.moved or left_behind or (closure.lacking and not self.incomplete))
 
     @property
     def partitions(self) -> int:
@@ -83,7 +93,9 @@ class Promotion:
         """The promotion as it is kept in the catalog."""
         batches = {name: {path: batch_id.millis for path, batch_id in paths.items()}
                    for name, paths in self.batches.items()}  # fmt: skip
-        return PromotionPlan(self.environment, str(behind), dict(self.codes), batches, self.run_id)
+        return PromotionPlan(
+            self.environment, str(behind), dict(self.codes), batches, self.run_id, incomplete=self.incomplete
+        )
 
 
 class Corrections(Protocol):
@@ -112,8 +124,13 @@ def _not_closed(promotion: Promotion) -> str:
     texts = []
     if closure.moved:
         texts.append(
-            f"of it {_count(closure.moved)} made from inputs that production has replaced since "
-            f"({_some(closure.moved)}); varve promote {promotion.environment} without --no-run computes them first"
+            f"of it {_count(closure.moved)} not made from what is current now ({_some(closure.moved)}); "
+            f"varve promote {promotion.environment} without --no-run computes them first"
+        )
+    if closure.lacking and not promotion.incomplete:
+        texts.append(
+            f"readers would miss {_count(closure.lacking)} ({_some(closure.lacking)}): try again when what they wait "
+            "for is there; with --incomplete readers are moved all the same, and miss them until then"
         )
     if closure.behind:
         texts.append(
@@ -129,6 +146,8 @@ def _count(listed: Listed) -> str:
 
 
 def _some(listed: Listed) -> str:
-    return some(
-        [f"{name} {path}: {reason}" for name, paths in listed.items() for path, reason in paths.items()], limit=3
-    )
+    texts = [
+        f"{name} {path}: {reason}" if path else f"{name}: {reason}"
+        for name, paths in listed.items() for path, reason in paths.items()
+    ]  # fmt: skip
+    return some(texts, limit=3)

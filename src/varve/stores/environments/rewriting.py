@@ -11,19 +11,20 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from varve.model.errors import BadInput, some
+from varve.model.errors import BadInput, counted, some
 from varve.model.schema import Schema
 from varve.model.store_options import LakeOptions, WarehouseOptions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from pyspark.sql import Column as SparkColumn
     from pyspark.sql import DataFrame
 
     from varve.catalog.catalog import Catalog
     from varve.model.batch import Batch
     from varve.model.dataset import Dataset
-    from varve.model.schema import Column
+    from varve.model.schema import Column, ColumnType
     from varve.planning.changes.generation import Shape
     from varve.stores.store import Store
 
@@ -79,17 +80,22 @@ class Rewriter:
         pairs = [(column, source_of(column, self.before)) for column in self.dataset.schema.columns]
         cast = [(column, source) for column, source in pairs if source is not None and source.type != column.type]
         if cast:
-            changed = [
-                spark.sum(
-                    (~spark.col(source.name).try_cast(column.type).try_cast(source.type).eqNullSafe(
-                        spark.col(source.name))).cast("bigint")
-                ).alias(column.name)
+            changes = {
+                column.name: ~spark.col(source.name).try_cast(column.type).try_cast(source.type).eqNullSafe(
+                    spark.col(source.name))
                 for column, source in cast
-            ]  # fmt: skip
-            (counts,) = old.agg(*changed).collect()
-            if lost := [f"{name}: {count:,} values" for name, count in counts.asDict().items() if count]:
+            }  # fmt: skip
+            (counts,) = old.agg(*[spark.sum(is_lost.cast("bigint")).alias(name) for name, is_lost in changes.items()]
+                                ).collect()  # fmt: skip
+            lost = {name: count for name, count in counts.asDict().items() if count}
+            if lost:
+                names = {column.name: (source.name, column.type) for column, source in cast}
+                shown = [
+                    f"{name}: {counted(count, 'value')}, such as {self._example(old, changes[name], *names[name])}"
+                    for name, count in lost.items()
+                ]
                 raise BadInput(
-                    f"{self.dataset}: not every value stays the same in the new type: {some(lost)}. Nothing was "
+                    f"{self.dataset}: not every value stays the same in the new type: {some(shown)}. Nothing was "
                     "published. Declare a type that holds them, or a new column beside the old one."
                 )
         columns = [
@@ -97,6 +103,14 @@ class Rewriter:
             for column, source in pairs
         ]
         return old.select(*columns, *[spark.col(column.name) for column in self.dataset.partition_columns])
+
+    def _example(self, old: DataFrame, is_lost: SparkColumn, name: str, kind: ColumnType) -> str:
+        """A value that would be another one, and the partition in which it is."""
+        partitions = [column.name for column in self.dataset.partition_columns]
+        row = old.where(is_lost).select(name, *partitions).first()
+        assert row is not None, "there are such values"
+        where = " ".join(f"{column}={row[column]}" for column in partitions)
+        return f"{row[name]!s} of {where or 'its only partition'}, which is no {kind}"
 
 
 def source_of(column: Column, before: Shape) -> Column | None:

@@ -141,6 +141,9 @@ class Undoing:
                     decision = Decision(OnCodeChange.HOLD, plan=number)
                     deployments.deploy(change.build.dataset, code.code_version, code.source, decision, by=by)
             point()
+            for code in codes.values():
+                if code is not None and code.decision is OnCodeChange.FORWARD:
+                    deployments.go_forward_again(code)
 
         make_current(self.catalog, changes, self.store_of, within=within, leaving=leaving)
         return run_id

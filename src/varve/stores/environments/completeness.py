@@ -1,0 +1,126 @@
+"""Whether a new generation has what readers had of the one before: what it lacks is found, and why.
+
+Where partitions are the same ones, each that readers have must be there. Else what the old batches were made from
+tells: a new batch must have been made from each of those inputs, and no partition may wait. Of rows from outside, whose
+files may be cut otherwise too, there must be as many.
+
+Not here: whether what is promoted was made from what is current (closure.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from varve.catalog.catalog import Catalog
+from varve.catalog.code.generations import Generations, shape_of
+from varve.catalog.planning.facts import CatalogFacts
+from varve.model.errors import counted
+from varve.planning.changes.generation import has_same_partitions
+from varve.planning.judgement.judgement import State
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping
+
+    import psycopg
+
+    from varve.model.batch import Batch
+    from varve.model.dataset import Dataset
+    from varve.model.partitions.dimension import Members
+    from varve.planning.graph import Graph
+
+# A partition in one of these states has no batch of the new generation, and computing would not give it one now.
+_NOT_YET = {State.WAITING, State.UPCOMING, State.ON_HOLD}
+_GONE = "readers have it, and the new generation has not"
+
+
+@dataclass(frozen=True, slots=True)
+class Former:
+    """What readers have of a dataset that moves to another generation.
+
+    Attributes:
+        paths: the partitions that readers have.
+        batches: what they have of each, where the new generation has other partitions; else None.
+    """
+
+    paths: Collection[str]
+    batches: Mapping[str, Batch] | None
+
+
+def former(connection: psycopg.Connection, graph: Graph, names: Collection[str]) -> dict[str, Former]:
+    """What readers have of each of these datasets, before they move."""
+    published, facts = Generations(connection).published(names), CatalogFacts(connection)
+    result = {}
+    for name in names:
+        if name not in published:
+            result[name] = Former((), None)
+        elif has_same_partitions(published[name].shape, shape_of(graph.datasets[name])):
+            result[name] = Former(facts.existing_partitions(name), None)
+        else:
+            batches = Catalog(connection).current(name)
+            result[name] = Former(batches.keys(), batches)
+    return result
+
+
+@dataclass(frozen=True)
+class Completeness:
+    """Asked over one connection, in whose transaction readers have been moved."""
+
+    connection: psycopg.Connection
+    graph: Graph
+    members: Members
+    formers: Mapping[str, Former]
+
+    def lacking(self, name: str, there: Collection[str], judgements: Mapping[str, tuple[State, str]]) -> dict[str, str]:
+        """What readers would miss of a dataset, by partition of the new generation or else of the old one, and why.
+
+        `there` are the partitions that are promoted, or can be computed before that.
+        """
+        dataset, before = self.graph.datasets[name], self.formers[name]
+        lacking = {
+            path: reason for path, (state, reason) in judgements.items()
+            if state in _NOT_YET and path not in there and (path in before.paths or before.batches is not None)
+        }  # fmt: skip
+        if before.batches is None:
+            lacking |= dict.fromkeys(sorted(set(before.paths) - set(there) - lacking.keys()), _GONE)
+        elif not dataset.rejected_of:
+            lacking |= dict(self._not_covered(dataset, before.batches, set(lacking)))
+        return lacking
+
+    def _not_covered(
+        self, dataset: Dataset, before: Mapping[str, Batch], waiting: Collection[str]
+    ) -> Iterator[tuple[str, str]]:
+        now = Catalog(self.connection).current(dataset.name)
+        if dataset.arrives:
+            rows, rows_before = (sum(batch.rows for batch in batches.values()) for batches in (now, before))
+            if rows < rows_before:
+                yield "", f"it has {counted(rows, 'row')} where readers have {rows_before:,}"
+            return
+        # Partitions of an upstream that is cut otherwise itself cannot be found again.
+        sources = {
+            edge.upstream.name for edge in self.graph.edges[dataset.name]
+            if edge.upstream.name not in self.formers or self.formers[edge.upstream.name].batches is None
+        }  # fmt: skip
+        made_from = {(read.source, read.partition) for batch in now.values() for read in batch.inputs}
+        made_from |= self._wanted_by(dataset, waiting)
+        for path, batch in sorted(before.items()):
+            unread = sorted(
+                (read.source, read.partition)
+                for read in batch.inputs
+                if read.source in sources and (read.source, read.partition) not in made_from
+            )
+            if unread:
+                source, partition = unread[0]
+                yield path, f"it was made from {source} {partition}, from which nothing of the new generation is made"
+            elif not now:
+                yield path, _GONE
+
+    def _wanted_by(self, dataset: Dataset, paths: Collection[str]) -> set[tuple[str, str]]:
+        """The upstream partitions that these partitions read."""
+        keys = [dataset.partitioning.from_path(path) for path in paths]
+        return {
+            (edge.upstream.name, upstream.path)
+            for edge in (self.graph.edges[dataset.name] if keys else ())
+            for mapped in edge.dependency.upstream_of_each(keys, members=self.members)
+            for upstream in mapped.keys
+        }

@@ -1,0 +1,236 @@
+"""A new generation that lacks what readers have: nobody is moved without a word; and the way back and forth again."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING
+
+import pytest
+
+import varve
+from tests.cli.test_environments import DAYS, REVENUE, TODAY, Store, shop, shop_at_rest  # noqa: F401 - fixtures
+from varve.model.errors import BadInput, VarveError
+from varve.stores.environments.promotion import NotClosed
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.spark
+
+BY_MONTH = """CREATE DATASET {db}.totals
+  COMMENT 'For a test.'
+  STORED IN WAREHOUSE
+  PARTITIONED BY (month STRING)
+  FOR t IN TIMESERIES(INTERVAL 1 MONTH, START '{month}-01', TIMEZONE 'UTC')
+  LET this_month = DATE_FORMAT(t, 'yyyy-MM')
+  INSERT (month = this_month)
+AS SELECT SUM(revenue.cents) AS cents FROM {db}.revenue WHERE DATE_FORMAT(revenue.day, 'yyyy-MM') = this_month;
+"""
+BY_TILL = """CREATE DATASET {db}.sales (product STRING NOT NULL, cents BIGINT NOT NULL)
+  COMMENT 'One row per sale.'
+  PARTITIONED BY (day DATE, till STRING)
+  FOR t IN TIMESERIES(INTERVAL 1 DAY, START '{start}', TIMEZONE 'UTC'), till IN ('a')
+  LET day = CAST(t AS DATE)
+EXTERNAL OPTIONS (source = 'landing', files = 'sales_{{day:%Y-%m-%d}}_{{till}}.csv');
+"""
+TAKINGS = """CREATE DATASET {db}.takings (cents BIGINT)
+  COMMENT 'One row per sale.'
+  PARTITIONED BY (day DATE, store STRING)
+  FOR t IN TIMESERIES(INTERVAL 1 DAY, START '{start}', TIMEZONE 'UTC'), store IN ('a', 'b')
+  LET day = CAST(t AS DATE)
+EXTERNAL;
+"""
+BY_STORE = """CREATE DATASET {db}.sums
+  COMMENT 'For a test.'
+  STORED IN WAREHOUSE
+  PARTITIONED BY (day DATE, store STRING)
+  FOR t IN TIMESERIES(INTERVAL 1 DAY, START '{start}', TIMEZONE 'UTC'), s IN ('a', 'b')
+  LET today = CAST(t AS DATE)
+  INSERT (day = today, store = s)
+AS SELECT SUM(cents) AS cents FROM {db}.takings WHERE takings.day = today AND takings.store = s;
+"""
+BY_DAY = """CREATE DATASET {db}.sums
+  COMMENT 'For a test.'
+  STORED IN WAREHOUSE
+  PARTITIONED BY (day DATE)
+  FOR t IN TIMESERIES(INTERVAL 1 DAY, START '{start}', TIMEZONE 'UTC')
+  LET today = CAST(t AS DATE)
+  INSERT (day = today)
+AS SELECT SUM(cents) AS cents FROM {db}.takings WHERE takings.day = today;
+"""
+RENAMED = REVENUE.replace("AS cents", "AS amount")
+
+
+def assets(shop: Store) -> Path:  # noqa: F811
+    return shop.root / f"{shop.db}_assets"
+
+
+def by_month(shop: Store) -> None:  # noqa: F811
+    text = BY_MONTH.format(db=shop.db, month=f"{DAYS[0]:%Y-%m}")
+    (assets(shop) / "totals.sql").write_text(text, encoding="utf-8")
+
+
+def test_where_a_window_is_open_readers_are_moved_only_if_that_is_meant(shop: Store) -> None:  # noqa: F811
+    before = shop.totals()
+    by_month(shop)
+    looked = shop.json("evolve", "shop.totals", "--dry-run")
+    assert shop.json("env", "list") == []
+    with pytest.raises(NotClosed, match=r"readers would miss \d+ partitions? .* with --incomplete"):
+        shop.varve("evolve", "shop.totals")
+    assert shop.totals() == before
+    done = shop.json("evolve", "shop.totals", "--incomplete")
+    # The month of today is not over; what lies in a month before it is there.
+    closed = {f"{day:%Y-%m}" for day in DAYS} - {f"{TODAY:%Y-%m}"}
+    assert {month for (month,) in shop.rows("select month from shop.totals")} == closed
+    assert sorted(looked["due"].get(f"{shop.db}.totals", [])) == sorted(f"month={month}" for month in closed)
+    lacking = done["lacking"][f"{shop.db}.totals"]
+    assert len(lacking) == sum(f"{day:%Y-%m}" not in closed for day in DAYS)
+    assert all("from which nothing of the new generation is made" in reason for reason in lacking.values())
+    assert shop.json("env", "list") == []
+
+
+@pytest.mark.filterwarnings("ignore:Non-compliant tag keys:DeprecationWarning")
+def test_a_partition_that_waits_is_named_and_comes_with_the_others_later(shop_at_rest: Store) -> None:  # noqa: F811
+    shop, folder = shop_at_rest, shop_at_rest.root / "landing" / shop_at_rest.db / "takings"  # noqa: F811
+    for name in ("totals", "trailing", "revenue", "sales"):
+        (assets(shop) / f"{name}.sql").unlink()
+    (assets(shop) / "takings.sql").write_text(TAKINGS.format(db=shop.db, start=DAYS[0]))
+    (assets(shop) / "sums.sql").write_text(BY_STORE.format(db=shop.db, start=DAYS[0]))
+    folder.mkdir(parents=True)
+    for day, store, cents in ((0, "a", 1), (0, "b", 20), (1, "a", 300)):
+        (folder / f"{DAYS[day]}|{store}.csv").write_text(f"cents\n{cents}\n")
+    shop.run_due()
+    sums = "select day, sum(cents)::bigint from shop.sums group by 1 order by 1"
+    before = shop.rows(sums)
+    assert before == [(DAYS[0], 21), (DAYS[1], 300)]
+
+    (assets(shop) / "sums.sql").write_text(BY_DAY.format(db=shop.db, start=DAYS[0]))
+    looked = shop.json("evolve", "shop.sums", "--dry-run")
+    assert looked["due"] == {f"{shop.db}.sums": [f"day={DAYS[0]}"]}
+    assert looked["waiting"].keys() == {f"{shop.db}.sums"}
+    for _ in range(2):
+        with pytest.raises(NotClosed, match=rf"readers would miss 1 partition \({shop.db}.sums day={DAYS[1]}: missing"):
+            shop.varve("evolve", "shop.sums")
+        assert shop.rows(sums) == before
+    name = f"evolve_{shop.db}_sums"
+    assert shop.json("promote", name, "--dry-run")["lacking"][f"{shop.db}.sums"].keys() == {f"day={DAYS[1]}"}
+    number = shop.json("promote", name, "--dry-run", "--incomplete")["number"]
+    # What it waited for comes; what was looked at is not what would be promoted now.
+    (folder / f"{DAYS[1]}|b.csv").write_text("cents\n4000\n")
+    shop.run_due()
+    with pytest.raises(VarveError, match="was not promoted, and nothing was changed"):
+        shop.varve("apply", str(number))
+    assert shop.rows(sums) == before
+    shop.varve("evolve", "shop.sums")
+    assert shop.rows(sums) == [(DAYS[0], 21), (DAYS[1], 4300)]
+    assert shop.run_due() == []
+
+
+def test_files_that_are_cut_otherwise_have_to_bring_as_many_rows(shop: Store) -> None:  # noqa: F811
+    before = shop.totals()
+    (assets(shop) / "sales.sql").write_text(BY_TILL.format(db=shop.db, start=DAYS[0]), encoding="utf-8")
+    with pytest.raises(NotClosed, match=r"sales: it has 0 rows where readers have 12"):
+        shop.varve("evolve", "shop.sales")
+    assert shop.totals() == before
+    folder = shop.root / "landing" / shop.db / "sales"
+    for file in sorted(folder.iterdir()):
+        file.rename(file.with_name(f"{file.stem}_a.csv"))
+    assert shop.run_due() == []
+    shop.varve("evolve", "shop.sales")
+    assert shop.totals() == before
+    assert shop.run_due() == []
+
+
+def test_what_was_rolled_back_can_go_forward_again(shop: Store, tmp_path: Path) -> None:  # noqa: F811
+    (assets(shop) / "totals.sql").unlink()
+    (assets(shop) / "trailing.sql").unlink()
+    rows = "select day, sum({})::bigint from shop.revenue group by 1 order by 1"
+    shop.sql("revenue", REVENUE, store="WAREHOUSE")
+    done = shop.json("evolve", "shop.revenue")
+    before = shop.rows(rows.format("cents"))
+    for _ in range(2):
+        shop.sql("revenue", RENAMED, store="LAKE")
+        done = shop.json("evolve", "shop.revenue")
+        assert done["partitions"] == {f"{shop.db}.revenue": len(DAYS)}
+        shop.varve("rollback", "--run", done["run"])
+        assert shop.rows(rows.format("cents")) == before
+        with pytest.raises(VarveError, match=r"is taken back already.*Nothing was changed"):
+            shop.varve("rollback", "--run", done["run"])
+    # A correction that was taken back does not keep what reads it from another generation either.
+    shop.sql("revenue", REVENUE, store="WAREHOUSE")
+    assert shop.run_due() == []
+    file = tmp_path / f"sales_{DAYS[0]}.csv"
+    file.write_text("product,cents\npen,9000\n")
+    corrected = shop.json("correct", "shop.sales", str(file))
+    shop.varve("rollback", "--run", corrected["run"])
+    assert shop.rows(rows.format("cents")) == before
+    shop.sql("revenue", REVENUE.replace("AS cents", "AS pennies"), store="WAREHOUSE")
+    renamed = REVENUE.replace("AS cents", "AS pennies")
+    shop.sql("revenue", renamed.replace("SELECT product,", "SELECT product, 1 AS one,"), store="LAKE")
+    shop.varve("evolve", "shop.revenue")
+    shop.sql("revenue", renamed, store="WAREHOUSE")
+    shop.varve("evolve", "shop.revenue")
+    assert shop.rows(rows.format("pennies")) == before
+
+
+def test_a_corrected_file_stays_taken_where_its_columns_are_renamed_before_a_sensor_looks(
+    shop: Store, tmp_path: Path  # noqa: F811
+) -> None:  # fmt: skip
+    file = tmp_path / f"sales_{DAYS[0]}.csv"
+    file.write_text("product,cents\npen,9000\n")
+    shop.varve("correct", "shop.sales", str(file))
+    corrected = shop.totals()
+    declared, renamed = assets(shop) / "sales.sql", "article STRING NOT NULL RENAMED FROM product"
+    declared.write_text(declared.read_text().replace("product STRING NOT NULL", renamed))
+    shop.sql("revenue", REVENUE.replace("product", "article"))
+    shop.varve("evolve", "shop.sales")
+    assert shop.run_due() == []
+    assert shop.json("plan")["rejected"] == []
+    assert shop.totals() == corrected
+    # Content that was never taken is what it was before: refused, and seen.
+    file.write_text("product,cents\npen,9001\n")
+    (shop.root / "landing" / shop.db / "sales" / file.name).write_text(file.read_text())
+    assert shop.run_due() == []
+    (rejected,) = shop.json("plan")["rejected"]
+    assert "the columns are not the declared ones" in rejected["reason"]
+
+
+def test_batches_of_another_generation_and_of_no_declaration_can_be_pinned_and_let_go(shop: Store) -> None:  # noqa: F811
+    by_month(shop)
+    shop.varve("evolve", "shop.totals", "--incomplete")
+    old = f"day={DAYS[0]}"
+    (batch,) = shop.json("history", "shop.totals", old)
+    assert batch["state"] == "retired"
+    pinned = shop.json("pin", "shop.totals", old, "--batch", str(batch["batch_id"]), "--reason", "an audit")
+    assert [each["partition"] for each in pinned] == [old]
+    (assets(shop) / "totals.sql").unlink()
+    with pytest.raises(VarveError, match="somebody has pinned 1 batch"):
+        shop.varve("drop", "shop.totals")
+    assert [each["owner"] for each in shop.json("history", "shop.totals", old)[0]["pins"]] == [pinned[0]["owner"]]
+    assert shop.json("unpin", "shop.totals") == {"unpinned": 1}
+    shop.varve("drop", "shop.totals")
+    with pytest.raises(VarveError, match="there is no dataset"):
+        shop.varve("history", "shop.totals")
+
+
+def test_a_look_back_that_is_refused_keeps_nothing_from_the_sweep(shop: Store) -> None:  # noqa: F811
+    before = dt.datetime.now(dt.UTC)
+    (assets(shop) / "totals.sql").unlink()
+    (assets(shop) / "trailing.sql").unlink()
+    shop.sql("revenue", RENAMED)
+    shop.varve("evolve", "shop.revenue")
+    with varve.open(shop.project) as reader, pytest.raises(BadInput, match="of another generation than it is declared"):
+        reader.table(f"{shop.db}.revenue", as_of=before)
+    assert all(batch["pins"] == [] for batch in shop.json("history", "shop.revenue"))
+
+
+def test_a_value_that_no_narrower_type_holds_is_named_with_its_partition(shop: Store) -> None:  # noqa: F811
+    shop.send(DAYS[3], ("pen", 3_000_000_000))
+    shop.run_due()
+    declared = assets(shop) / "sales.sql"
+    declared.write_text(declared.read_text().replace("cents BIGINT", "cents INT"))
+    with pytest.raises(BadInput, match=rf"cents: 1 value, such as 3000000000 of day={DAYS[3]}, which is no INT"):
+        shop.varve("evolve", "shop.sales")
+    # The plan says which command goes, and not `varve apply`, which cannot do it.
+    told = " ".join(shop.varve("plan").split())
+    assert f"`varve apply` cannot do that. `varve evolve {shop.db}.sales` builds it" in told

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from varve.dagster.assets.captured import automation
+from varve.dagster.automation.following import following_job
 from varve.dagster.automation.retiring import retirement_job
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ def jobs(loaded: LoadedProject) -> list[dg.JobDefinition]:
     return [
         # Asked for by the sensor `retirement`, with the partitions that it is to take.
         retirement_job(loaded.graph, loaded.project),
+        # Asked for by the sensor `projections`, with the dataset whose readers are behind.
+        following_job(loaded.graph, loaded.project),
         # One for each captured table: applies what its sensor has captured, to as many partitions as that touches.
         *(automation(table, loaded.project).job for table in loaded.captured),
     ]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from varve.dagster.assets.captured import automation
 from varve.dagster.automation.alerting import alert_sensor
+from varve.dagster.automation.following import following_sensor
 from varve.dagster.automation.retiring import retirement_sensor
 from varve.dagster.automation.sensors import arrival_sensor, downstream_sensor
 from varve.dagster.partitions.sets_sensor import partition_sets_sensor
@@ -41,6 +42,8 @@ def sensors(loaded: LoadedProject) -> list[dg.SensorDefinition]:
         alert_sensor(graph, loaded.captured, project),
         # Partitions whose retention is over, or that no dataset has any more, are taken out of readers' sight.
         retirement_sensor(graph, project),
+        # A Hive table that could not follow a publish, as the metastore was away, follows it when that is back.
+        following_sensor(graph, project),
         # The changes of a live PostgreSQL table become durable at each tick; a run applies them.
         *(automation(table, project).sensor for table in loaded.captured),
     ]

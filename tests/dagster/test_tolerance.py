@@ -275,7 +275,7 @@ def test_python_declares_a_tolerance_alike_and_its_rejected_rows_are_an_asset() 
     assert node.partitions_def is not None
     assert not node.is_executable
     # No sensor requests runs of a dataset of rejected rows.
-    assert {sensor.name for sensor in repository.sensor_defs} == {"alerts", "arrivals", "retirement"}
+    assert {sensor.name for sensor in repository.sensor_defs} == {"alerts", "arrivals", "projections", "retirement"}
 
     @dataset_asset(declared("shop.sales_rejected"))
     def clash(context) -> None: ...  # type: ignore[no-untyped-def]

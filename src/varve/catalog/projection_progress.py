@@ -6,7 +6,7 @@ Not here: the Hive table (stores/lake/projection.py) and the record (stores/lake
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from psycopg.types.json import Jsonb
 
@@ -24,6 +24,19 @@ if TYPE_CHECKING:
     from varve.model.dataset import Dataset
 
 
+class Lag(NamedTuple):
+    """A dataset whose projection does not show what is current.
+
+    Attributes:
+        partitions: of how many partitions.
+        newest: the id of the newest batch that it does not show; 0 where it only shows partitions that have none.
+    """
+
+    dataset: str
+    partitions: int
+    newest: int
+
+
 @dataclass(frozen=True)
 class ProjectionProgress:
     """The progress of projections and records, over the catalog's connection."""
@@ -33,6 +46,10 @@ class ProjectionProgress:
     def lagging(self, dataset: str) -> dict[str, Batch]:
         """The current batches that the dataset's projection does not show yet."""
         return batches_of(self.connection.execute(statements.LAGGING, (dataset,)))
+
+    def all_lagging(self, *, older_than: float) -> list[Lag]:
+        """The datasets whose projections lag by something that was published longer ago than so many seconds."""
+        return [Lag(*row) for row in self.connection.execute(statements.ALL_LAGGING, (older_than,))]
 
     def ever_projected(self, dataset: str, partitions: Iterable[str]) -> set[str]:
         """Those of the partitions that the projection has shown before, at whatever batch."""

@@ -162,6 +162,19 @@ LAGGING = """
     ) b
     where c.dataset = %s and c.projected_batch_id is distinct from c.batch_id order by c.partition
 """
+# A partition that was withdrawn has no time of that; its dataset's last publish was not before it.
+ALL_LAGGING = """
+    with lagging as (
+        select c.dataset, c.batch_id from varve.current c where c.projected_batch_id is distinct from c.batch_id
+        union all
+        select w.dataset, 0 from varve.withdrawn w left join varve.current c using (dataset, partition)
+        where c.batch_id is null
+    )
+    select l.dataset, count(*), max(l.batch_id) from lagging l group by l.dataset
+    having (select max(p.published_at) from varve.publish p where p.dataset = l.dataset)
+        < clock_timestamp() - %s * interval '1 second'
+    order by 1
+"""
 PROJECTED = """
     update varve.current c set projected_batch_id = p.batch_id
     from unnest(%s::text[], %s::bigint[]) as p (partition, batch_id)

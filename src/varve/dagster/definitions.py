@@ -17,6 +17,7 @@ from varve.dagster.assets.captured import automation
 from varve.dagster.assets.datasets import DatasetAsset, graph_of, io_manager_key, with_rejected
 from varve.dagster.automation.alerting import alert_sensor
 from varve.dagster.automation.arrival_checks import arrival_check
+from varve.dagster.automation.following import following_job, following_sensor
 from varve.dagster.automation.freshness_checks import freshness_check
 from varve.dagster.automation.report import report_asset, report_schedule
 from varve.dagster.automation.retiring import retirement_job, retirement_sensor
@@ -103,10 +104,15 @@ def build_defs(
     return dg.Definitions.merge(
         computing,
         dg.Definitions(
-            jobs=[retirement_job(graph, project), *[capture.job for capture in captures]],
+            jobs=[
+                retirement_job(graph, project),
+                following_job(graph, project),
+                *[capture.job for capture in captures],
+            ],
             sensors=[
                 *_sensors(graph, project, on=sensors_on),
                 retirement_sensor(graph, project),
+                following_sensor(graph, project),
                 alert_sensor(graph, loaded.captured, project, on=sensors_on),
                 *[capture.sensor for capture in captures],
             ],

@@ -125,7 +125,8 @@ class LakeStore:
             self.follow(build.dataset)
         except Exception as error:  # noqa: BLE001
             logger.warning(
-                "%s is published, but the Hive table %s does not show it yet: %s The next run of the dataset mends it.",
+                "%s is published, but the Hive table %s does not show it yet: %s The sensor `projections` mends it, "
+                "and so does the next run of the dataset.",
                 build, name, error,
             )  # fmt: skip
 

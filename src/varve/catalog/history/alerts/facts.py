@@ -71,7 +71,7 @@ class AlertCatalog:
         hive = [
             ProjectionFacts(
                 dataset, "Hive table",
-                f"it does not show {count:,} of the current batches; the next publish, or varve repair, brings it up",
+                f"it does not show {count:,} of the current batches; the sensor projections or varve repair mends that",
                 since,
             )
             for dataset, count, since in self.connection.execute(_HIVE)

@@ -9,6 +9,7 @@ import pytest
 
 from benchmarks.large_catalog import CODE, CatalogSize, fill, graph_of
 from varve.catalog.catalog import Catalog
+from varve.catalog.code.code_states import CodeStates
 from varve.catalog.code.deployments import Deployments
 from varve.catalog.history.history import History
 from varve.catalog.planning.facts import CatalogFacts, living
@@ -68,7 +69,7 @@ def test_it_is_consistent_and_its_planner_finds_nothing_to_do(connection: psycop
                 and x.batch_id = (i ->> 2)::bigint and x.published_at < b.published_at)
     """
     assert count(connection, made) == 0
-    plan = Planner(graph, Limits()).tick(facts, None, now=SIZE.now, codes=Deployments(connection).states(graph))
+    plan = Planner(graph, Limits()).tick(facts, None, now=SIZE.now, codes=CodeStates(connection).of(graph))
     assert not plan.runs
     assert not plan.failed
     assert plan.looked_at == partitions

@@ -21,7 +21,8 @@ from psycopg.types.json import Jsonb
 from tests.catalog.test_history import current, publish
 from tests.support.sales import PARIS, ZURICH
 from varve.catalog.catalog import Catalog
-from varve.catalog.code.deployments import Decision, Deployments
+from varve.catalog.code.decision import Decision
+from varve.catalog.code.deployments import Deployments
 from varve.catalog.schema import FIRST_VERSION, VERSION, CatalogSchema, state_of
 from varve.model.batch import BatchId
 from varve.model.errors import VarveError

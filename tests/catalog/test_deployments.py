@@ -15,7 +15,9 @@ import pytest
 
 from tests.support.sales import COLUMNS
 from varve.catalog.catalog import Catalog
-from varve.catalog.code.deployments import Decision, Deployments
+from varve.catalog.code.code_states import CodeStates
+from varve.catalog.code.decision import Decision
+from varve.catalog.code.deployments import Deployments
 from varve.catalog.code.plans import CodePlan, Plans
 from varve.catalog.planning.facts import CatalogFacts
 from varve.model.batch import Input, StagedBatch
@@ -91,7 +93,7 @@ class Process:
 
     def states(self, name: str = "shop.revenue") -> dict[int, State]:
         """The state of each day of a dataset, by the day of the month, as a sensor of this process has it."""
-        codes = self.deployments.states(self.graph, deploy=True)
+        codes = CodeStates(self.deployments.connection).of(self.graph, deploy=True)
         plan = reconcile(self.graph, CatalogFacts(self.connection), now=NOW, codes=codes)
         return {int(path[-2:]): judgement.state for path, judgement in sorted(plan.judgements[name].items())}
 
@@ -410,7 +412,7 @@ def test_a_planner_that_goes_on_judges_as_a_new_one_after_a_deployment(process: 
     facts = CatalogFacts(process.connection)
 
     def due() -> list[int]:
-        codes = edited.deployments.states(edited.graph, deploy=True)
+        codes = CodeStates(edited.deployments.connection).of(edited.graph, deploy=True)
         plan = planner.tick(facts, {}, now=NOW, codes=codes)
         return [len(run.partitions) for run in plan.runs if run.dataset.name == "shop.revenue"]
 
@@ -444,10 +446,10 @@ def test_windows_that_were_over_at_the_first_deployment_are_left_alone_whatever_
             process.arrive(key, "a")
             process.run("shop.orders", key)
         assert process.states() == {1: State.MISSING, 2: State.MISSING, 3: State.MISSING}
-        first = process.deployments.first_seen(process.graph)
+        first = CodeStates(process.deployments.connection).first_seen(process.graph)
         assert begun <= first["shop.revenue"] <= time.time()
         newer = process.with_code("r2", policy)
         newer.run("shop.revenue", DAYS[0])
         assert newer.states() == {1: State.CURRENT, 2: State.MISSING, 3: State.MISSING}
-        assert newer.deployments.first_seen(newer.graph) == first
+        assert CodeStates(newer.deployments.connection).first_seen(newer.graph) == first
         assert newer.with_code("r2", Policy()).states() == {1: State.CURRENT, 2: State.DUE, 3: State.DUE}

@@ -17,7 +17,7 @@ import pytest
 
 from tests.catalog.test_deployments import DAYS, NOW, Process
 from varve.catalog.catalog import Catalog
-from varve.catalog.code.deployments import Deployments
+from varve.catalog.code.code_states import CodeStates
 from varve.catalog.code.promotions import Promotions
 from varve.catalog.environments.environments import Environments
 from varve.catalog.environments.facts import EnvironmentFacts, codes_of
@@ -67,7 +67,7 @@ class LookingAtAll(Promoter):
 
     def _judged(self, promotion: Promotion) -> Judged:
         del promotion
-        codes = Deployments(self.catalog.connection).states(self.graph)
+        codes = CodeStates(self.catalog.connection).of(self.graph)
         facts = OneByOne(CatalogFacts(self.catalog.connection, {}, codes))
         plan = reconcile(self.graph, facts, now=self.now, codes=codes)
         return {

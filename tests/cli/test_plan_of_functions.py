@@ -11,7 +11,8 @@ from typer.testing import CliRunner
 
 from tests.support.project import commands_on
 from varve.catalog.catalog import Catalog
-from varve.catalog.code.deployments import Decision, Deployments
+from varve.catalog.code.decision import Decision
+from varve.catalog.code.deployments import Deployments
 from varve.cli.app import app
 from varve.cli.plan import planning
 from varve.dagster.assets.datasets import graph_of

@@ -20,6 +20,7 @@ import pytest
 
 from tests.stores.evolving import Evolving
 from tests.support.sales import DAY, sales_dataset
+from varve.catalog.code.code_states import CodeStates
 from varve.catalog.code.deployments import Deployments
 from varve.catalog.code.generations import Generations, shape_of
 from varve.catalog.environments.environments import Environments
@@ -96,7 +97,7 @@ def test_columns_are_renamed_dropped_and_retyped_there_and_back(sales: Evolving,
         assert breaks
         with pytest.raises(CodeNotDeployed, match=f"varve evolve {name}"):
             changed.build(changed.catalog, keys_of(changed)[:1], "SELECT 'pen' article, '1' sold, DATE'2013-01-05' day")
-        assert Deployments(connection).states(changed.graph)[name].evolving == name
+        assert CodeStates(connection).of(changed.graph)[name].evolving == name
 
     environment = changed.environment()
     before = Generations(connection).published([name])[name].shape
@@ -190,7 +191,7 @@ def test_windows_partition_columns_and_store_change_there_and_back(sales: Evolvi
         declared, values = changes[change]
         column = "day" if change == "store" else change
         changed = sales.changed(**declared)
-        assert Deployments(connection).states(changed.graph)[name].evolving == name
+        assert CodeStates(connection).of(changed.graph)[name].evolving == name
         partitioning = changed.dataset.partitioning
         keys = [partitioning.from_path(f"{column}={value}") for value in values]
         evolved(changed, of_keys(changed, column, values), keys)
@@ -247,7 +248,7 @@ def test_a_rollback_of_the_publish_crosses_generations(sales: Evolving) -> None:
     assert sales.seen("day, product, sold") == OLD
     assert Deployments(connection).current()[name].code_version == sales.code
     assert Generations(connection).breaking([sales.dataset]) == {}
-    assert Deployments(connection).states(changed.graph)[name].evolving == name
+    assert CodeStates(connection).of(changed.graph)[name].evolving == name
     if in_warehouse:
         assert len(connection.execute(f"select * from {sales.dataset.db}.board".encode()).fetchall()) == 4
     assert sales.workbench.store(sales.dataset, sales.catalog).repair(sales.dataset) == 0

@@ -17,7 +17,7 @@ import dagster as dg
 import pendulum
 
 from varve.catalog.catalog import Catalog
-from varve.catalog.code.deployments import Deployments
+from varve.catalog.code.code_states import CodeStates
 from varve.catalog.code.generations import Generations
 from varve.catalog.environments.environments import Environments
 from varve.catalog.environments.facts import EnvironmentFacts, codes_of
@@ -132,7 +132,7 @@ class OpenEnvironment:
         settings = self.project.settings
         facts = EnvironmentFacts(self.connection, self.name, self.graph, living(self.connection, self.name))
         planner = Planner(self.graph, limits_of(settings))
-        first_seen = Deployments(self.connection).first_seen(self.graph)
+        first_seen = CodeStates(self.connection).first_seen(self.graph)
         codes = codes_of(self.graph, first_seen, facts.earlier_code.boundaries)
         plan = planner.tick(facts, None, now=now, members=members, codes=codes)
         chosen = needed(self.graph, wanted, plan.judgements, facts.existing_partitions, members)

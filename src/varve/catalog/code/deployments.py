@@ -3,39 +3,29 @@
 New code is deployed by itself where nobody has to decide: for a dataset that is new or has no partition, and where its
 policy says what follows. Else it waits for `varve apply`, and a process that has it plans nothing for the dataset.
 
-Not here: what differs between two codes (varve/planning/changes), and the state of a partition
-(varve/planning/judgement/code.py).
+Not here: the code of each dataset beside what is deployed (code_states.py), what differs between two codes
+(varve/planning/changes), and the state of a partition (varve/planning/judgement/code.py).
 """
 
 from __future__ import annotations
 
-import contextlib
 import datetime as dt
-import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from varve.catalog.code.decision import Decision, before
 from varve.catalog.code.generations import Generations
-from varve.catalog.code.owners import Owners
-from varve.model.errors import NOTHING_LOST, CodeNotDeployed, VarveError, counted
-from varve.model.partitions.own_calendar import Calendar
-from varve.model.policy import OnCodeChange, instant_of
-from varve.planning.judgement.code import CodeState
+from varve.model.errors import NOTHING_LOST, CodeNotDeployed, counted
+from varve.model.policy import OnCodeChange
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     import psycopg
 
     from varve.model.build import Build
     from varve.model.dataset import Dataset
-    from varve.planning.graph import Graph
 
-# No command takes a deployment away: a dataset that was dropped and is declared again has been seen before.
-_FIRST = """
-    select dataset, extract(epoch from min(deployed_at))::float8 from varve.deployment where dataset = any(%s)
-    group by dataset
-"""
 _COLUMNS = """
     select p.dataset, p.id, p.code_version, p.decision, p.forward_from, p.plan, p.source, p.deployed_by, p.deployed_at,
         coalesce(d.may_be_mixed, false)
@@ -68,21 +58,12 @@ _OTHERS = """
     where c.dataset = %s and b.code_version not in ('', %s)
 """
 _ADOPT_EARLIER = "update varve.accepted_code set deployment = %s where dataset = %s and deployment is null"
-_ACCEPT = """
+ACCEPT = """
     insert into varve.accepted_code (dataset, partition, batch_id, deployment)
     select %s, partition, batch_id, %s from unnest(%s::text[], %s::bigint[]) as accepted (partition, batch_id)
     on conflict (dataset, partition, batch_id) do update set deployment = excluded.deployment
 """
-_DECIDE_AGAIN = """
-    update varve.deployment p set decision = %(decision)s, forward_from = %(from)s
-    from varve.deployed d where d.dataset = %(dataset)s and p.id = d.deployment
-"""
-_ACCEPT_AGAIN = """
-    update varve.accepted_code a set deployment = d.deployment
-    from varve.deployed d join varve.current c using (dataset)
-    where d.dataset = %(dataset)s and (a.dataset, a.partition, a.batch_id) = (c.dataset, c.partition, c.batch_id)
-"""
-_POINT = """
+POINT = """
     insert into varve.deployed (dataset, deployment, code_version, may_be_mixed) values (%s, %s, %s, %s)
     on conflict (dataset) do update set deployment = excluded.deployment, code_version = excluded.code_version,
         may_be_mixed = excluded.may_be_mixed
@@ -99,7 +80,6 @@ _OUTDATED = """
         where (a.dataset, a.partition, a.batch_id, a.deployment) = (b.dataset, b.partition, b.batch_id, d.deployment))
     order by 1, 2
 """
-_SETTLE = "update varve.deployed set may_be_mixed = false where dataset = any(%s)"
 _LOCK_FOR_DEPLOYMENT = "select from varve.deployed where dataset = %s for update"
 _LOCK_ALL_FOR_DEPLOYMENT = "select from varve.deployed where dataset = any(%s) order by dataset for update"
 _LOCK_DEPLOYED = "select code_version from varve.deployed where dataset = %s for share"
@@ -129,33 +109,6 @@ class Deployment:
     may_be_mixed: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """What follows for the partitions that other code has made, and where that was decided.
-
-    Attributes:
-        forward_from: for FORWARD: the begin of the first window that the new code makes, as an ISO 8601 text; without
-            a UTC offset it is meant in the time zone of the dataset's windows.
-        plan: the number of the plan that a person applied; None where the policy of the dataset decides.
-    """
-
-    kind: OnCodeChange
-    forward_from: str = ""
-    plan: int | None = None
-
-    @classmethod
-    def of_policy(cls, dataset: Dataset) -> Decision:
-        """What the declaration of a dataset says."""
-        return cls(dataset.policy.on_code_change, dataset.policy.forward_from)
-
-    def instant(self, dataset: Dataset) -> float | None:
-        """The boundary of FORWARD for a dataset, in seconds since 1970; None for other decisions."""
-        if self.kind is not OnCodeChange.FORWARD:
-            return None
-        time = dataset.partitioning.time
-        return instant_of(self.forward_from, time.calendar.timezone if time else "UTC")
-
-
 @dataclass(frozen=True)
 class Deployments:
     """The deployments in a catalog, over one connection in autocommit mode."""
@@ -182,86 +135,6 @@ class Deployments:
         """The current batches of a dataset, by partition, that another code than this has made."""
         return dict(self.connection.execute(_OTHERS, (name, code_version)).fetchall())
 
-    def states(self, graph: Graph, *, deploy: bool = False) -> dict[str, CodeState]:
-        """The code of each dataset of a graph beside what is deployed.
-
-        With `deploy`, new code is deployed where nobody has to decide, and datasets that nobody owns are claimed;
-        without it, new code only counts as if it were deployed.
-        """
-        owners = Owners(self.connection, graph.project)
-        of_others = owners.claim(graph.own) if deploy else owners.others(graph.own)
-        current = self.current(graph.datasets)
-        held = [
-            name for name, deployment in current.items()
-            if deployment.may_be_mixed and deployment.decision is OnCodeChange.HOLD
-        ]  # fmt: skip
-        still_mixed = set(self.outdated(held)) if held else set()
-        if deploy and (settled := sorted(set(held) - still_mixed)):
-            self.connection.execute(_SETTLE, (settled,))
-        states = {}
-        evolving = self._evolving(graph, current)
-        for name, version in graph.code_versions.items():
-            dataset, deployment = graph.datasets[name], current.get(name)
-            if name in of_others:
-                deployed_version = "" if deployment is None else deployment.code_version
-                states[name] = CodeState(version, deployed_version, owner=of_others[name])
-                continue
-            if not version:
-                continue
-            is_deployed = deployment is not None and deployment.code_version == version
-            if name in evolving:
-                deployed_version = "" if deployment is None else deployment.code_version
-                of_project = graph.datasets[evolving[name]].of_project
-                states[name] = CodeState(version, deployed_version, evolving=evolving[name], of_project=of_project)
-                continue
-            if not is_deployed and self._decided_by_itself(dataset, version, deployment, by_run=False):
-                if deploy:
-                    with contextlib.suppress(CodeNotDeployed):
-                        self.admit(dataset, version, graph.sources.get(name, ""))
-                    # Where another process was first, its code counts.
-                    deployment = self.current([name])[name]
-                else:
-                    states[name] = CodeState(version, version, Decision.of_policy(dataset).kind)
-                    continue
-            assert deployment is not None
-            mixed = deployment.may_be_mixed and (name in still_mixed or name not in held)
-            states[name] = CodeState(version, deployment.code_version, deployment.decision, mixed)
-        first = self.first_seen(graph)
-        return {name: replace(state, since=first.get(name, 0.0)) for name, state in states.items()}
-
-    def first_seen(self, graph: Graph) -> dict[str, float]:
-        """When the first code of a dataset was deployed, in seconds since 1970, where its policy depends on that.
-
-        What was never deployed is seen first at this moment.
-        """
-        names = [
-            name for name, dataset in graph.datasets.items()
-            if dataset.policy.schedule is not None or not dataset.policy.catchup
-        ]  # fmt: skip
-        if not names:
-            return {}
-        return dict.fromkeys(names, time.time()) | dict(self.connection.execute(_FIRST, (names,)).fetchall())
-
-    def _evolving(self, graph: Graph, current: Mapping[str, Deployment]) -> dict[str, str]:
-        """By dataset: itself or what it reads, where that is declared here as a generation that readers do not see."""
-        # The code version says neither where the batches lie, nor where the windows of a calendar of one's own end.
-        deployed = [name for name in graph.code_versions if name in current]
-        changed = Generations(self.connection).stored_elsewhere(graph.datasets[name] for name in deployed) | {
-            name for name in deployed
-            if (version := graph.code_versions[name]) and current[name].code_version != version
-        }  # fmt: skip
-        changed |= {
-            name for name in deployed
-            if (windows := graph.datasets[name].partitioning.time) is not None and isinstance(windows.tiling, Calendar)
-        }  # fmt: skip
-        changed |= {name for name, dataset in graph.datasets.items() if dataset.of_project}
-        moving = Generations(self.connection).breaking(graph.datasets[name] for name in sorted(changed))
-        readers = {
-            name: upstream.name for name, dataset in graph.datasets.items() if moving
-            for upstream in graph.upstreams(dataset) if upstream.name in moving
-        }  # fmt: skip
-        return readers | {name: name for name in moving}
-
     def admit(self, dataset: Dataset, code_version: str, source: str, paths: Sequence[str] | None = None) -> Deployment:
         """Let a run compute with this code, which is deployed by that where nobody has to decide.
 
@@ -272,7 +145,7 @@ class Deployments:
         if deployment is not None and (breaking := Generations(self.connection).breaking([dataset])):
             raise new_generation(dataset.name, breaking[dataset.name])
         if deployment is None or deployment.code_version != code_version:
-            if not self._decided_by_itself(dataset, code_version, deployment, by_run=paths is not None):
+            if not self.decided_by_itself(dataset, code_version, deployment, by_run=paths is not None):
                 assert deployment is not None
                 raise _not_deployed(dataset, code_version, deployment)
             return self.deploy(dataset, code_version, source, Decision.of_policy(dataset), by="a run or a sensor")
@@ -299,7 +172,7 @@ class Deployments:
                 deployment = self.current([name]).get(name)
                 if deployment is not None and deployment.code_version == code_version:
                     return deployment
-                if not self._decided_by_itself(dataset, code_version, deployment, by_run=True):
+                if not self.decided_by_itself(dataset, code_version, deployment, by_run=True):
                     assert deployment is not None
                     raise _not_deployed(dataset, code_version, deployment)
             # What is being published with the code before is waited for, and then counts as made by it.
@@ -315,32 +188,10 @@ class Deployments:
             if is_first:
                 self.connection.execute(_ADOPT_EARLIER, (row[0], name))
             if decision.kind is OnCodeChange.FORWARD:
-                stay = _before(dataset, others, begin)
-                self.connection.execute(_ACCEPT, (name, row[0], list(stay), list(stay.values())))
-            self.connection.execute(_POINT, (name, row[0], code_version, bool(others)))
+                stay = before(dataset, others, begin)
+                self.connection.execute(ACCEPT, (name, row[0], list(stay), list(stay.values())))
+            self.connection.execute(POINT, (name, row[0], code_version, bool(others)))
         return self.current([name])[name]
-
-    def accept_earlier(self, dataset: Dataset, code_version: str) -> None:
-        """Where a dataset goes forward, let batches of earlier code stay that have become current after its deployment.
-
-        They are those of a new generation with the rows of the one before; in the transaction that makes them current.
-        """
-        deployment = self.current([dataset.name]).get(dataset.name)
-        if deployment is None or deployment.decision is not OnCodeChange.FORWARD or deployment.forward_from is None:
-            return
-        others = self.made_by_others(dataset.name, code_version)
-        stay = _before(dataset, others, deployment.forward_from.timestamp())
-        self.connection.execute(_ACCEPT, (dataset.name, deployment.number, list(stay), list(stay.values())))
-        self.connection.execute(_POINT, (dataset.name, deployment.number, code_version, bool(others)))
-
-    def go_forward_again(self, earlier: Deployment) -> None:
-        """Decide of a dataset what was decided at an earlier deployment; the current batches that stayed, stay again.
-
-        In the transaction in which the code of that is deployed again and its batches have become current.
-        """
-        parameters = {"dataset": earlier.dataset, "from": earlier.forward_from, "decision": str(earlier.decision)}
-        for statement in (_DECIDE_AGAIN, _ACCEPT_AGAIN):
-            self.connection.execute(statement, parameters)
 
     def refuse_evolving(self, dataset: Dataset, upstreams: Iterable[Dataset]) -> None:
         """Raise CodeNotDeployed where a dataset is to be read as another generation than there is."""
@@ -371,7 +222,7 @@ class Deployments:
                 f"{NOTHING_LOST} Run the partitions again with the code that is deployed."
             )
 
-    def _decided_by_itself(
+    def decided_by_itself(
         self, dataset: Dataset, code_version: str, deployment: Deployment | None, *, by_run: bool
     ) -> bool:
         """Whether new code may be deployed without a person.
@@ -411,32 +262,6 @@ def _not_deployed(dataset: Dataset, code_version: str, deployment: Deployment) -
         f"{deployment.deployed_at:%Y-%m-%d %H:%M} UTC by {deployment.deployed_by}). {NOTHING_LOST} `varve plan` shows "
         "what the change means, `varve apply` deploys it; or run the code that is deployed."
     )
-
-
-def _before(dataset: Dataset, batches: Mapping[str, int], instant: float | None) -> dict[str, int]:
-    """The batches of windows that begin before an instant; also those of partitions that the dataset has no more."""
-    time = dataset.partitioning.time
-    if time is None or instant is None:
-        raise VarveError(
-            f"{dataset}: to go forward from a date it needs a time dimension, and it has none. Nothing was changed."
-        )
-    return {path: batch_id for path, batch_id in batches.items() if begins_before(dataset, path, instant)}
-
-
-def staying(dataset: Dataset, batches: Mapping[str, int]) -> dict[str, int]:
-    """Those of the batches of other code that the policy of a dataset lets stay: none, unless it goes forward."""
-    decision = Decision.of_policy(dataset)
-    return {} if decision.kind is not OnCodeChange.FORWARD else _before(dataset, batches, decision.instant(dataset))
-
-
-def begins_before(dataset: Dataset, path: str, instant: float) -> bool:
-    """Whether the window of a partition begins before an instant; so does one that the dataset has no more."""
-    time = dataset.partitioning.time
-    assert time is not None, "a boundary is one of windows"
-    try:
-        return time.start_of(time.value_in(dataset.partitioning.from_path(path))) < instant
-    except VarveError:
-        return True
 
 
 def _deployment(row: Sequence[object]) -> Deployment:

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 from psycopg.types.json import Jsonb
 
 from varve.catalog.backfills import Backfills
-from varve.catalog.code.deployments import Decision, Deployments, new_generation, staying
+from varve.catalog.code.code_states import CodeStates
+from varve.catalog.code.decision import Decision, staying
+from varve.catalog.code.deployments import Deployments, new_generation
 from varve.catalog.code.generations import Generations
 from varve.catalog.code.owners import Owners
 from varve.model.errors import VarveError
@@ -70,7 +72,7 @@ class Plans:
     def look(self, now: dt.datetime) -> CodePlan:
         """What the graph changes beside what is deployed; nothing is written, so that it has no number."""
         deployments = Deployments(self.connection)
-        states = deployments.states(self.graph)
+        states = CodeStates(self.connection).of(self.graph)
         current = deployments.current()
         declarations = {name: (declared, *sums) for name, declared, *sums in self.connection.execute(_DECLARATIONS)}
         deployed, others = {}, {}

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from varve.catalog.code.deployments import Decision, Deployments, begins_before
+from varve.catalog.code.decision import Decision, begins_before
+from varve.catalog.code.deployments import Deployments
 from varve.catalog.environments.environments import Environments
 from varve.model.policy import OnCodeChange
 

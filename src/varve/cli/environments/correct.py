@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pendulum
 
-from varve.catalog.code.deployments import Deployments
+from varve.catalog.code.code_states import CodeStates
 from varve.catalog.environments.environments import Environments
 from varve.cli.context import chosen_graph
 from varve.cli.environments import promotions, work
@@ -230,7 +230,7 @@ def _following(opened: OpenEnvironment, dataset: Dataset, files: Mapping[str, Pa
 
 def _refuse_other_code(opened: OpenEnvironment, follows: Mapping[str, object]) -> None:
     """Raise VarveError where the code here is not what is deployed: a correction must not deploy code."""
-    states = Deployments(opened.connection).states(opened.graph)
+    states = CodeStates(opened.connection).of(opened.graph)
     if other := sorted(name for name in follows if name in states and states[name].differs):
         raise VarveError(
             f"the code here of {some(other)} is not the one that is deployed, and a correction deploys none. Nothing "

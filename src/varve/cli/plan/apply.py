@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pendulum
 
-from varve.catalog.code.deployments import Decision
+from varve.catalog.code.decision import Decision
 from varve.catalog.code.plans import Plans
 from varve.cli.context import chosen_graph
 from varve.cli.plan.open_plan import opened_plan

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from varve.catalog.code.deployments import Deployments
+from varve.catalog.code.code_states import CodeStates
 from varve.catalog.planning.facts import CatalogFacts, living
 from varve.planning.judgement.judging import RetryLimits
 from varve.planning.reconcile import Limits
@@ -30,4 +30,4 @@ def catalog_facts(graph: Graph, connection: psycopg.Connection, in_flight: InFli
     """Return the facts of the catalog, given what Dagster's runs are on; builds outside of Dagster's runs are added."""
     for dataset, paths in living(connection).items():
         in_flight[dataset] |= paths
-    return CatalogFacts(connection, in_flight, Deployments(connection).states(graph))
+    return CatalogFacts(connection, in_flight, CodeStates(connection).of(graph))

@@ -16,7 +16,7 @@ import pendulum
 import psycopg
 
 from varve.catalog.catalog import Catalog
-from varve.catalog.code.deployments import Deployments
+from varve.catalog.code.code_states import CodeStates
 from varve.catalog.leases import Leases
 from varve.catalog.planning.facts import CatalogFacts, Changes, living
 from varve.dagster.automation.planner_facts import catalog_facts, limits_of
@@ -98,7 +98,7 @@ class Reconciler:
             while grow(instance, self.graph):
                 pass
             members = sets_of(instance, self.graph).members()
-            codes = Deployments(connection).states(self.graph, deploy=True)
+            codes = CodeStates(connection).of(self.graph, deploy=True)
             facts = CatalogFacts(connection, in_flight, codes)
             plan = self._planner.tick(facts, changed_facts, now=pendulum.now("UTC"), members=members, codes=codes)
             return replace(plan, failed={**_of_datasets(self.graph, fed.problems), **plan.failed})

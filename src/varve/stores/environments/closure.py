@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from varve.catalog.code.deployments import Deployments
+from varve.catalog.code.code_states import CodeStates
 from varve.catalog.planning.facts import CatalogFacts
 from varve.planning.judgement.code import keeps_earlier
 from varve.planning.judgement.judgement import State
@@ -61,7 +61,7 @@ class ClosureCheck:
         Of the datasets that are promoted and their direct readers: only there are inputs, code or batches others than
         before, and from what a partition is made decides whether it is stale.
         """
-        codes = Deployments(self.connection).states(self.graph)
+        codes = CodeStates(self.connection).of(self.graph)
         planner = Planner(self.graph, self.limits, fatal=(Exception,), only=concerned(self.graph, promotion))
         facts = CatalogFacts(self.connection, {}, codes)
         plan = planner.tick(facts, None, now=self.now, members=self.members, codes=codes)

@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING
 
 import psycopg
 
-from varve.catalog.code.deployments import Decision, Deployments
+from varve.catalog.code.decision import Decision
+from varve.catalog.code.deployments import Deployments
 from varve.catalog.code.generations import Generations
+from varve.catalog.code.going_forward import GoingForward
 from varve.catalog.code.owners import Owners
 from varve.catalog.code.promotions import PromotionPlan, Promotions
 from varve.catalog.environments.environments import Environments
@@ -251,7 +253,7 @@ class Promoter:
             self.corrections.arrive(promotion.batches)
         point()
         for name in sorted(promotion.codes.keys() | promotion.generations.keys()):
-            deployments.accept_earlier(self.graph.datasets[name], self.graph.code_versions[name])
+            GoingForward(connection).accept_earlier(self.graph.datasets[name], self.graph.code_versions[name])
         return number
 
     def _changes(self, promotion: Promotion) -> list[PendingChange]:

@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING
 
 from psycopg.types.json import Jsonb
 
-from varve.catalog.code.deployments import Decision, Deployments
+from varve.catalog.code.decision import Decision
+from varve.catalog.code.deployments import Deployments
 from varve.catalog.code.generations import Generations, dataset_of
+from varve.catalog.code.going_forward import GoingForward
 from varve.catalog.history.history import NOTHING_CHANGED, History
 from varve.model.errors import VarveError, some
 from varve.model.partitions.key import PartitionKey, parse_path
@@ -143,7 +145,7 @@ class Undoing:
             point()
             for code in codes.values():
                 if code is not None and code.decision is OnCodeChange.FORWARD:
-                    deployments.go_forward_again(code)
+                    GoingForward(self.catalog.connection).go_forward_again(code)
 
         make_current(self.catalog, changes, self.store_of, within=within, leaving=leaving)
         return run_id

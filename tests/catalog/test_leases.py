@@ -21,7 +21,7 @@ import pytest
 from tests.catalog.test_history import current, publish
 from tests.support.sales import PARIS, ZURICH
 from varve.catalog.catalog import Catalog
-from varve.catalog.leases import Leases
+from varve.catalog.living.leases import Leases
 from varve.catalog.planning.facts import living
 from varve.cdc.captures import opened
 from varve.cli.captures.cdc import find

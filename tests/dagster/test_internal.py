@@ -24,7 +24,7 @@ from dagster._core.remote_origin import (  # noqa: TID251 - a queued run cannot 
 from dagster_shared.record import replace
 
 from tests.support.project import ROOT
-from varve.catalog.leases import Leases
+from varve.catalog.living.leases import Leases
 from varve.dagster.internal import add_partition_metadata, step_asset, step_identity, step_of, step_partition_keys
 from varve.dagster.leases.leases import dead_runs, end_dead
 from varve.services.settings import Settings

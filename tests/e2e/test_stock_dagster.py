@@ -23,13 +23,13 @@ from dagster import DagsterInstance, DagsterRunStatus, RunsFilter
 from tests.documents.pages import PAGES, blocks, code_in_lines
 from tests.e2e.project import COMMAND_SECONDS, ROOT, Project, flights, service, wait_until
 from tests.e2e.test_documented_commands import PROJECT_FILES
-from varve.catalog.leases import Leases
+from varve.catalog.living.leases import Leases
 from varve.services.addresses import dagster_url
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from varve.catalog.leases import Lease
+    from varve.catalog.living.leases import Lease
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3_600)]
 

@@ -14,7 +14,7 @@ from tests.models.explorer import Explored, Model, explore
 from tests.models.lease_model import LeaseModel
 from tests.models.publish_model import PublishModel
 from varve.catalog.catalog import Catalog
-from varve.catalog.leases import Leases
+from varve.catalog.living.leases import Leases
 from varve.cdc import apply
 from varve.cdc.apply import Apply
 from varve.cdc.capture import capture

@@ -15,7 +15,7 @@ from tests.catalog.test_planning import DAILY, arrive, begin, day, finish
 from tests.support.project import ROOT
 from varve.catalog.backfills import Backfills
 from varve.catalog.catalog import Catalog
-from varve.catalog.leases import Leases
+from varve.catalog.living.leases import Leases
 from varve.cdc.capture.positions import Positions
 from varve.observe.metrics import SensorTicks, exposition
 

@@ -4,8 +4,9 @@ Each method is one statement or one short transaction over any number of partiti
 connection that it is given: whoever loses the connection loses the locks, and cannot publish. Why the catalog is in
 PostgreSQL: docs/decisions/0002.
 
-Not here: queries that change nothing (reader.py), how far the projections have followed (projection_progress.py), the
-tables (schema.py), the SQL (statements.py), where batches lie (varve/stores) and when to build them (varve/planning).
+Not here: the locks (living), queries that change nothing (reader.py), how far the projections have followed
+(projection_progress.py), the tables (schema.py), the SQL (statements.py), where batches lie (varve/stores) and when to
+build them (varve/planning).
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from psycopg.types.json import Jsonb
 
 from varve.catalog import statements
 from varve.catalog.code.deployments import Deployments
-from varve.catalog.leases import MARK_SESSION, UNMARK_SESSION, Leases, describe_holder
+from varve.catalog.living.leases import MARK_SESSION, UNMARK_SESSION, Leases
+from varve.catalog.living.partition_locks import PartitionLocks
 from varve.catalog.parts import Parts
 from varve.catalog.projection_progress import ProjectionProgress
 from varve.catalog.reader import CatalogReader
@@ -26,7 +28,7 @@ from varve.catalog.rows import declaration
 from varve.catalog.schema import CatalogSchema
 from varve.model.batch import BatchId, StagedBatch
 from varve.model.build import Build
-from varve.model.errors import NOTHING_LOST, AlreadyBuilding, NotKept, StalePublish, some
+from varve.model.errors import NOTHING_LOST, NotKept, StalePublish, some
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -217,7 +219,7 @@ class Catalog(ProjectionProgress, CatalogReader):
 
         The publish does not do that: it may be part of a view swap, and readers wait for the end of a swap.
         """
-        self.connection.execute(statements.UNLOCK, (self._lock_name(build.dataset), build.paths))
+        PartitionLocks(self.connection, self.environment).release(build.dataset, build.paths)
         self.connection.execute(UNMARK_SESSION, (build.run_id,))
         if sum(batch_id is None for batch_id in build.expected.values()) >= _MANY_NEW:
             self.connection.execute(statements.ANALYZE)
@@ -259,11 +261,7 @@ class Catalog(ProjectionProgress, CatalogReader):
         self, dataset: Dataset, partitions: Sequence[PartitionKey], run_id: str, code_version: str | None
     ) -> Build:
         paths = [partition.path for partition in partitions]
-        locked_by_others = self._lock(dataset, paths)
-        if locked_by_others and self._end_dead_holders(dataset, locked_by_others):
-            locked_by_others = self._lock(dataset, paths)
-        if locked_by_others:
-            raise self._already_building(dataset, locked_by_others)
+        PartitionLocks(self.connection, self.environment).take(dataset, paths)
         self.connection.execute(MARK_SESSION, (run_id,))
         with self.connection.transaction():
             registration = (dataset.name, dataset.store, Jsonb(declaration(dataset)))
@@ -294,36 +292,9 @@ class Catalog(ProjectionProgress, CatalogReader):
         row = self.connection.execute(statements.DECLARED, (dataset.name,)).fetchone()
         return (None if row is None else row[0]), None
 
-    def _lock_name(self, dataset: Dataset) -> str:
-        """By which the partitions of a dataset are locked: an environment builds beside production (`varve.living`)."""
-        return f"{dataset.name}@{self.environment}" if self.environment else dataset.name
-
     def _pointers(self, dataset: Dataset, paths: Sequence[str]) -> dict[str, int]:
         """The current batches of these partitions, which a publish expects to find again."""
         return dict(self.connection.execute(statements.EXPECTED, (dataset.name, paths)).fetchall())
-
-    def _lock(self, dataset: Dataset, paths: Sequence[str]) -> list[str]:
-        """Lock all of the partitions, or none. Returns those that other runs have locked."""
-        name = self._lock_name(dataset)
-        attempts = self.connection.execute(statements.LOCK, (name, paths)).fetchall()
-        locked_by_others = [path for path, locked in attempts if not locked]
-        if locked_by_others:
-            self.connection.execute(statements.UNLOCK, (name, [path for path, locked in attempts if locked]))
-        return locked_by_others
-
-    def _end_dead_holders(self, dataset: Dataset, locked_by_others: Sequence[str]) -> bool:
-        """End the sessions of dead runs that hold these partitions, where we may. Returns whether there was one."""
-        holders = self._holders(dataset, locked_by_others)
-        leases = Leases(self.connection)
-        dead = leases.dead_runs({run_id for _, run_id, _ in holders})
-        for run_id in dead:
-            leases.end_sessions(run_id)
-        return bool(dead)
-
-    def _holders(self, dataset: Dataset, locked: Sequence[str]) -> list[tuple[str, str, dt.datetime]]:
-        """(partition, run, since when) of the builds that hold these partitions."""
-        parameters = (dataset.name, self.environment, list(locked))
-        return self.connection.execute(statements.HOLDERS, parameters).fetchall()
 
     def _refuse_stale(self, build: Build) -> None:
         """Lock the current batches of the build's partitions; raise StalePublish where they changed since it began."""
@@ -396,19 +367,6 @@ class Catalog(ProjectionProgress, CatalogReader):
             statements.RECORD, (name, build.batch_id.millis, kind, build.run_id, reason, at, build.paths, recorded)
         )
         return done
-
-    def _already_building(self, dataset: Dataset, locked_by_others: Sequence[str]) -> AlreadyBuilding:
-        holders = self._holders(dataset, locked_by_others)
-        leases = Leases(self.connection)
-        leases_by_run = {run_id: describe_holder(leases, run_id) for run_id in {run_id for _, run_id, _ in holders}}
-        descriptions = [
-            f"{path} (run {run_id}, since {at:%Y-%m-%d %H:%M:%S} UTC{leases_by_run[run_id]})"
-            for path, run_id, at in holders
-        ]
-        return AlreadyBuilding(
-            f"{dataset}: another run is building {some(descriptions or locked_by_others, limit=3)}. One run writes a "
-            "partition at a time; nothing was changed by this one. Wait for the other, or end it, and run again."
-        )
 
 
 def _batch_parameters(batches: Mapping[str, int]) -> tuple[object, ...]:

@@ -13,7 +13,7 @@ import psycopg
 
 from varve.catalog.catalog import Catalog
 from varve.catalog.code.owners import Owners
-from varve.catalog.leases import MARK_SESSION
+from varve.catalog.living.leases import MARK_SESSION
 from varve.cdc import retention
 from varve.cdc.added_columns import forgotten
 from varve.cdc.apply import Applied, Apply

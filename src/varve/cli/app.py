@@ -22,6 +22,7 @@ from rich.console import Console
 from varve.cli.batches import keeping, warehouse
 from varve.cli.captures import commands as cdc_commands
 from varve.cli.environments import commands as environment_commands
+from varve.cli.environments import promoting
 from varve.cli.observe import commands as observe_commands
 from varve.cli.plan import planning
 from varve.cli.printing import open_console
@@ -281,7 +282,7 @@ app.add_typer(keeping.app)
 app.add_typer(planning.app)
 app.add_typer(observe_commands.app)
 app.add_typer(row_commands.app)
-app.add_typer(environment_commands.promoting)
+app.add_typer(promoting.app)
 
 
 def add_commands_of_project(main_app: typer.Typer, words: Sequence[str]) -> None:

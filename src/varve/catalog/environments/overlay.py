@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from varve.catalog.catalog import Catalog
-from varve.catalog.leases import Leases
+from varve.catalog.living.leases import Leases
 from varve.catalog.rows import batches_of
 from varve.model.errors import NOTHING_LOST, NotKept, StalePublish, VarveError, some
 

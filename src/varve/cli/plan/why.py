@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pendulum
 
 from varve.catalog.history.history import History
-from varve.catalog.leases import Lease, Leases
+from varve.catalog.living.leases import Lease, Leases
 from varve.cli.context import chosen_graph, chosen_settings
 from varve.cli.plan.open_plan import opened_plan
 from varve.cli.printing import Table

@@ -17,7 +17,7 @@ import psycopg
 
 from varve.catalog.catalog import Catalog
 from varve.catalog.code.code_states import CodeStates
-from varve.catalog.leases import Leases
+from varve.catalog.living.leases import Leases
 from varve.catalog.planning.facts import CatalogFacts, Changes, living
 from varve.dagster.automation.planner_facts import catalog_facts, limits_of
 from varve.dagster.internal import keys_in_range

@@ -3,7 +3,7 @@
 The heartbeat never ends a run. Where the server is away it goes on trying; where the lease is lost, the catalog refuses
 the publish. See docs/decisions/0012-leases.md.
 
-Not here: what a lease is (varve/catalog/leases.py).
+Not here: what a lease is (varve/catalog/living/leases.py).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from varve.catalog.catalog import Catalog
-from varve.catalog.leases import BEATS_A_TERM, Leases, lease_lost
+from varve.catalog.living.leases import BEATS_A_TERM, Leases, lease_lost
 from varve.services.postgres import connect
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     import psycopg
 
-    from varve.catalog.leases import Lease
+    from varve.catalog.living.leases import Lease
     from varve.services.settings import Settings
 
 logger = logging.getLogger(__name__)

@@ -1,6 +1,6 @@
 """Dagster's runs and their leases: whether a run lives, for Dagster's monitor, the planner and `varve why` alike.
 
-Not here: what a lease is (varve/catalog/leases.py), renewing it (heartbeat.py) and Dagster's private names
+Not here: what a lease is (varve/catalog/living/leases.py), renewing it (heartbeat.py) and Dagster's private names
 (varve/dagster/internal.py).
 """
 
@@ -15,7 +15,7 @@ import dagster as dg
 import psycopg
 
 from varve.catalog.catalog import Catalog
-from varve.catalog.leases import Leases
+from varve.catalog.living.leases import Leases
 from varve.model.errors import VarveError
 from varve.services.postgres import connect
 

@@ -20,7 +20,7 @@ from varve.catalog.code.generations import Generations
 from varve.catalog.code.owners import Owners
 from varve.catalog.environments.environments import Environments
 from varve.catalog.environments.overlay import EnvironmentCatalog
-from varve.catalog.leases import lease_lost
+from varve.catalog.living.leases import lease_lost
 from varve.dagster.internal import (
     heartbeats_of,
     run_assets,

@@ -15,7 +15,7 @@ import dagster as dg
 import psycopg
 
 from varve.catalog.catalog import Catalog
-from varve.catalog.leases import lease_lost
+from varve.catalog.living.leases import lease_lost
 from varve.dagster.leases.leases import leases_in
 from varve.model.errors import NOTHING_LOST, AlreadyBuilding, BadInput, ServiceUnavailable, VarveError
 from varve.services.postgres import connect

@@ -7,6 +7,7 @@ process; `make test` does both. PySpark allows one mode in one process.
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 import re
@@ -146,10 +147,19 @@ def settings(home: Path, request: pytest.FixtureRequest) -> Iterator[Settings]:
     found = Settings()
     PostgresServer(found.home_dir).ensure_up()
     yield found
+    _close_sessions()
     SparkServer(found).stop()
     PostgresServer(found.home_dir).stop()
     os.environ.clear()
     os.environ |= before
+
+
+def _close_sessions() -> None:
+    """One that is open when the process ends asks its server to clean up, and tries again for eight seconds."""
+    if "pyspark.sql.connect.client" in sys.modules:
+        kind = sys.modules["pyspark.sql.connect.client"].SparkConnectClient
+        for client in [each for each in gc.get_objects() if isinstance(each, kind)]:
+            client.close()
 
 
 @pytest.fixture(autouse=True)

@@ -130,3 +130,36 @@ def test_what_cannot_be_taken_over_is_refused_and_never_computed_with_the_code_o
     revenue(shop, "SUM(sales.cents) * 10", name="amount", store="LAKE", day=0)
     assert shop.json("evolve", "shop.revenue")["computed"] == {f"{shop.db}.revenue": 3}
     assert of_lake(shop, "amount") == [1000, 1000, 1000]
+
+
+def test_another_date_counts_although_the_code_is_the_same(shop: Store) -> None:
+    revenue(shop, "SUM(sales.cents) * 10", day=1)
+    (change,) = changes(shop)
+    assert (change["kind"], change["stay"], list(change["partitions"])) == ("decided", 1, [f"day={DAYS[1]}"])
+    assert "what it says of earlier code is not" in " ".join(shop.varve("plan").split())
+    assert made(shop) == [100, 100, 1000]
+    shop.run_due()
+    assert (made(shop), changes(shop)) == ([100, 1000, 1000], [])
+    # A later one gives nothing back: those windows are of the code of now.
+    revenue(shop, "SUM(sales.cents) * 10", day=3)
+    assert (shop.run_due(), made(shop), changes(shop)) == ([], [100, 1000, 1000], [])
+    revenue(shop, "SUM(sales.cents) * 10")
+    assert (shop.run_due(), made(shop)) == ([], [100, 1000, 1000])
+    # No date at all: everything is computed with the code of now.
+    body = "ON CODE CHANGE REBUILD\n" + REVENUE.replace("SUM(sales.cents)", "SUM(sales.cents) * 10")
+    shop.sql("revenue", body, columns=COLUMNS.format(name="cents", was=""), store="WAREHOUSE")
+    shop.run_due()
+    assert (made(shop), changes(shop)) == ([1000, 1000, 1000], [])
+
+
+def test_what_a_person_has_applied_is_not_undone_by_the_declaration(shop: Store) -> None:
+    hold = REVENUE.replace("SUM(sales.cents)", "SUM(sales.cents) * 7")
+    shop.sql("revenue", hold, columns=COLUMNS.format(name="cents", was=""), store="WAREHOUSE")
+    number = shop.json("plan")["changes"]["number"]
+    shop.varve("apply", str(number), f"{shop.db}.revenue", "--forward-from", str(DAYS[2]))
+    assert f"revenue {DAYS[2]}" in shop.run_due()
+    assert made(shop) == [100, 100, 700]
+    # The same code, with a date of its own that would compute the second day: the person has said otherwise.
+    body = FORWARD.format(boundary=DAYS[1]) + hold
+    shop.sql("revenue", body, columns=COLUMNS.format(name="cents", was=""), store="WAREHOUSE")
+    assert (shop.run_due(), made(shop)) == ([], [100, 100, 700])

@@ -83,6 +83,9 @@ class CodeStates:
                     states[name] = CodeState(version, version, Decision.of_policy(dataset).kind)
                     continue
             assert deployment is not None
+            same_code = deployment.code_version == version
+            if deploy and same_code and deployments.declared_otherwise(dataset, deployment) is not None:
+                deployment = deployments.decide_as_declared(dataset, deployment)
             mixed = deployment.may_be_mixed and (name in still_mixed or name not in held)
             states[name] = CodeState(version, deployment.code_version, deployment.decision, mixed)
         first = self.first_seen(graph)

@@ -46,6 +46,12 @@ _HISTORY = (
 # One deployment at a time: what a decision is about must not change under it.
 _LOCK = "select pg_advisory_xact_lock(hashtextextended('varve deploy', 0))"
 _WAS_DEPLOYED = "select from varve.deployment where dataset = %s and code_version = %s"
+_WAS_DECIDED = """
+    select from varve.deployment where dataset = %s and code_version = %s and decision = %s
+        and forward_from is not distinct from to_timestamp(%s) limit 1
+"""
+# A promotion deploys with what the declaration says; what a person has applied otherwise is that person's.
+_BY_A_PERSON = "select from varve.plan where id = %s and contents ->> 'environment' is null"
 _HAS_PARTITIONS = "select from varve.current where dataset = %s limit 1"
 _DEPLOYMENTS = "select from varve.deployment where dataset = %s limit 1"
 _ADD = """
@@ -159,6 +165,34 @@ class Deployments:
                 )
         return deployment
 
+    def declared_otherwise(self, dataset: Dataset, deployment: Deployment) -> Decision | None:
+        """What the declaration says now of partitions of earlier code, where it said something else at the deployment.
+
+        None where a person has decided, has still to decide, or where there is nothing to decide. A decision that was
+        replaced is that of a process that has not been restarted, as its code would be.
+        """
+        declared = Decision.of_policy(dataset)
+        if OnCodeChange.HOLD in {declared.kind, deployment.decision} or not deployment.may_be_mixed:
+            return None
+        instant = declared.instant(dataset)
+        at = None if deployment.forward_from is None else deployment.forward_from.timestamp()
+        if (declared.kind, instant) == (deployment.decision, at):
+            return None
+        if self.connection.execute(_BY_A_PERSON, (deployment.plan,)).fetchone() is not None:
+            return None
+        decided = (dataset.name, deployment.code_version, str(declared.kind), instant)
+        return declared if self.connection.execute(_WAS_DECIDED, decided).fetchone() is None else None
+
+    def decide_as_declared(self, dataset: Dataset, deployment: Deployment) -> Deployment:
+        """Deploy the same code again with what the declaration says now, where that is `declared_otherwise`."""
+        with self.connection.transaction():
+            self.connection.execute(_LOCK)
+            now = self.current([dataset.name])[dataset.name]
+            decision = None if now.number != deployment.number else self.declared_otherwise(dataset, now)
+            if decision is None:
+                return now
+            return self._deploy(dataset, now.code_version, now.source, decision, by="a run or a sensor")
+
     def deploy(self, dataset: Dataset, code_version: str, source: str, decision: Decision, *, by: str) -> Deployment:
         """Make this the deployed code of a dataset, in a transaction or a savepoint of the caller's.
 
@@ -175,22 +209,27 @@ class Deployments:
                 if not self.decided_by_itself(dataset, code_version, deployment, by_run=True):
                     assert deployment is not None
                     raise _not_deployed(dataset, code_version, deployment)
-            # What is being published with the code before is waited for, and then counts as made by it.
-            self.connection.execute(_LOCK_FOR_DEPLOYMENT, (name,))
-            others = self.made_by_others(name, code_version)
-            is_first = self.connection.execute(_DEPLOYMENTS, (name,)).fetchone() is None
-            begin = decision.instant(dataset)
-            instant = None if begin is None else dt.datetime.fromtimestamp(begin, dt.UTC)
-            row = self.connection.execute(
-                _ADD, (name, code_version, str(decision.kind), instant, decision.plan, source, by)
-            ).fetchone()
-            assert row is not None
-            if is_first:
-                self.connection.execute(_ADOPT_EARLIER, (row[0], name))
-            if decision.kind is OnCodeChange.FORWARD:
-                stay = before(dataset, others, begin)
-                self.connection.execute(ACCEPT, (name, row[0], list(stay), list(stay.values())))
-            self.connection.execute(POINT, (name, row[0], code_version, bool(others)))
+            return self._deploy(dataset, code_version, source, decision, by=by)
+
+    def _deploy(self, dataset: Dataset, code_version: str, source: str, decision: Decision, *, by: str) -> Deployment:
+        """Note the deployment, in a transaction that holds the lock of deployments."""
+        name = dataset.name
+        # What is being published with the code before is waited for, and then counts as made by it.
+        self.connection.execute(_LOCK_FOR_DEPLOYMENT, (name,))
+        others = self.made_by_others(name, code_version)
+        is_first = self.connection.execute(_DEPLOYMENTS, (name,)).fetchone() is None
+        begin = decision.instant(dataset)
+        instant = None if begin is None else dt.datetime.fromtimestamp(begin, dt.UTC)
+        row = self.connection.execute(
+            _ADD, (name, code_version, str(decision.kind), instant, decision.plan, source, by)
+        ).fetchone()
+        assert row is not None
+        if is_first:
+            self.connection.execute(_ADOPT_EARLIER, (row[0], name))
+        if decision.kind is OnCodeChange.FORWARD:
+            stay = before(dataset, others, begin)
+            self.connection.execute(ACCEPT, (name, row[0], list(stay), list(stay.values())))
+        self.connection.execute(POINT, (name, row[0], code_version, bool(others)))
         return self.current([name])[name]
 
     def refuse_evolving(self, dataset: Dataset, upstreams: Iterable[Dataset]) -> None:

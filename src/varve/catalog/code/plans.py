@@ -87,6 +87,8 @@ class Plans:
             evolving = state is not None and state.evolving == name
             # New code that nobody has to decide about counts as deployed.
             decided = state is not None and not state.owner and state.deployed not in {"", deployment.code_version}
+            if state is not None and not state.differs and not decided:
+                decided = deployments.declared_otherwise(self.graph.datasets[name], deployment) is not None
             if state is not None and (state.differs or decided):
                 others[name] = deployments.made_by_others(name, state.version)
             if decided:

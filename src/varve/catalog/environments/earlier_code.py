@@ -44,8 +44,8 @@ class EarlierCode:
     @cached_property
     def boundaries(self) -> Mapping[str, float]:
         """By dataset that goes forward the begin of the first window that its code makes, in seconds since 1970."""
-        bases = Environments(self.connection).code(self.environment)
-        deployed = Deployments(self.connection).current(self.graph.datasets)
+        bases, deployments = Environments(self.connection).code(self.environment), Deployments(self.connection)
+        deployed = deployments.current(self.graph.datasets)
         instants = {}
         for name, version in self.graph.code_versions.items():
             dataset, base = self.graph.datasets[name], bases[name].base if name in bases else ""
@@ -55,8 +55,13 @@ class EarlierCode:
                 instant = Decision.of_policy(dataset).instant(dataset)
             else:
                 deployment = deployed.get(name)
-                goes_forward = deployment is not None and deployment.decision is OnCodeChange.FORWARD
-                boundary = deployment.forward_from if deployment is not None and goes_forward else None
+                if deployment is None or deployment.code_version != version:
+                    continue
+                if (other := deployments.declared_otherwise(dataset, deployment)) is not None:
+                    if (instant := other.instant(dataset)) is not None:
+                        instants[name] = instant
+                    continue
+                boundary = deployment.forward_from if deployment.decision is OnCodeChange.FORWARD else None
                 instant = None if boundary is None else boundary.timestamp()
             if instant is not None:
                 instants[name] = instant

@@ -151,7 +151,9 @@ def details(change: CodeChange) -> list[str]:
     if change.kind in {CodeChangeKind.ADDED, CodeChangeKind.REMOVED, CodeChangeKind.EVOLVING}:
         return lines
     if change.kind in {CodeChangeKind.CHANGED, CodeChangeKind.DECIDED}:
-        here = f"code {change.deployed} is deployed, {change.version} is here"
+        same = "its code is the one that is deployed, and what it says of earlier code is not"
+        other = f"code {change.deployed} is deployed, {change.version} is here"
+        here = same if change.version == change.deployed else other
         lines.append(f"{here}; declared: ON CODE CHANGE {change.declared.upper()}")
     if change.stay:
         lines.append(f"{counted(change.stay, 'partition')} of earlier windows stay as earlier code has made them")

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 class CodeChangeKind(StrEnum):
     """How a dataset differs from what is deployed.
 
-    CHANGED: its code is another one. DECIDED: the same, and its declaration says what follows, so that the next run or
-    sensor deploys it. OUTDATED: its code is deployed, and what is to become of partitions of other code
+    CHANGED: its code is another one. DECIDED: the same, or only what it says of earlier code, and that is what follows:
+    the next sensor or run deploys it. OUTDATED: its code is deployed, and what is to become of partitions of other code
     is not decided. REBUILDING: it is decided, and they are being computed. EVOLVING: its code is deployed, but what it
     says is another generation than readers see, as where a calendar's windows end elsewhere. ADDED: it was never
     deployed. REMOVED: it has partitions, and no declaration any more.
@@ -220,8 +220,10 @@ def code_changes(  # noqa: PLR0917 - what one look at the catalog has found
             kind = CodeChangeKind.ELSEWHERE
         elif code is None:
             kind = CodeChangeKind.ADDED
+        elif code.decided:
+            kind = CodeChangeKind.DECIDED
         elif code.version != version:
-            kind = CodeChangeKind.DECIDED if code.decided else CodeChangeKind.CHANGED
+            kind = CodeChangeKind.CHANGED
         elif batches:
             kind = CodeChangeKind.OUTDATED if code.on_hold else CodeChangeKind.REBUILDING
         elif code.evolving:

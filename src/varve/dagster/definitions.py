@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import dagster as dg
 
-from varve.dagster.assets.broken import broken_check, broken_spec, log_broken
+from varve.dagster.assets.broken import broken_check, broken_spec, log_broken, told_apart
 from varve.dagster.assets.captured import automation
 from varve.dagster.assets.datasets import DatasetAsset, graph_of, io_manager_key, with_rejected
 from varve.dagster.automation.alerting import alert_sensor
@@ -139,7 +139,7 @@ def asset_definitions(loaded: LoadedProject, *, in_process: bool = True) -> dg.D
     return dg.Definitions(
         assets=[
             *[_linked(asset, console) for asset in loaded.datasets if isinstance(asset, DatasetAsset)],
-            *[broken_spec(broken, names) for broken in graph.broken],
+            *[broken_spec(broken, names) for broken in told_apart(graph.broken)],
             report_asset(graph, project),
         ],
         asset_checks=[*_capture_checks(loaded), *data_checks(loaded)],
@@ -167,7 +167,7 @@ def data_checks(loaded: LoadedProject) -> list[dg.AssetChecksDefinition]:
     return [
         *[arrival_check(dataset, loaded.project) for dataset in arriving],
         *[freshness_check(dataset, loaded.graph, loaded.project) for dataset in fresh],
-        *[broken_check(broken) for broken in loaded.graph.broken],
+        *[broken_check(broken) for broken in told_apart(loaded.graph.broken)],
     ]
 
 

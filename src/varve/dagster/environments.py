@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import uuid
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
@@ -35,6 +35,7 @@ from varve.dagster.partitions.sets_sensor import grow, sets_of
 from varve.model.errors import BadInput, VarveError, counted, nearest, some
 from varve.planning.environment_runs import Wanted, needed
 from varve.planning.judgement.judgement import State
+from varve.planning.judgement.judging import RetryLimits
 from varve.planning.reconcile import Planner
 from varve.planning.requested import AGAIN_TAG, EFFECTS_TAG, ENVIRONMENT_TAG, LANDING_TAG
 from varve.planning.run_requests import parts_of
@@ -57,6 +58,8 @@ if TYPE_CHECKING:
     from varve.project import Project
     from varve.services.settings import Settings
 
+# Of what a person has asked for, an attempt that failed or was killed keeps nothing waiting.
+_AT_ONCE = RetryLimits(attempts=1_000_000, first=0.0, most=0.0)
 _STUCK = {State.FAILED, State.BACKING_OFF, State.WAITING, State.ON_HOLD}
 # Partitions whose run failed are not tried again by the same command.
 _UNSETTLED = {State.DUE, State.BACKING_OFF, State.FAILED, State.WAITING, State.MISSING, State.IN_FLIGHT}
@@ -109,6 +112,7 @@ class OpenEnvironment:
 
     Attributes:
         instance: Dagster's instance of the environment.
+        backs_off: whether what has failed waits until it is tried again, as where nobody has asked for it now.
     """
 
     name: str
@@ -116,6 +120,7 @@ class OpenEnvironment:
     graph: Graph
     connection: psycopg.Connection
     instance: dg.DagsterInstance
+    backs_off: bool = False
 
     @property
     def members(self) -> Members:
@@ -131,7 +136,8 @@ class OpenEnvironment:
         now, members = pendulum.now("UTC"), self.members
         settings = self.project.settings
         facts = EnvironmentFacts(self.connection, self.name, self.graph, living(self.connection, self.name))
-        planner = Planner(self.graph, limits_of(settings))
+        limits = limits_of(settings)
+        planner = Planner(self.graph, limits if self.backs_off else replace(limits, patience=_AT_ONCE))
         first_seen = CodeStates(self.connection).first_seen(self.graph)
         codes = codes_of(self.graph, first_seen, facts.earlier_code.boundaries)
         plan = planner.tick(facts, None, now=now, members=members, codes=codes)

@@ -15,8 +15,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from varve.catalog.code.generations import Generations, shape_of
 from varve.catalog.environments.earlier_code import EarlierCode
 from varve.model.policy import OnCodeChange
+from varve.planning.changes.generation import has_same_partitions
 from varve.planning.judgement.code import CodeState, MadeBy
 from varve.planning.judgement.facts import Accepted, Fact, Failure
 from varve.planning.run_requests import landing_source
@@ -75,12 +77,7 @@ _ACCEPTED = """
 _ACCEPTED += _NOT_OF_ITS_OWN
 _ACCEPTED += " order by p.accepted_at"
 # What readers have of a dataset that the environment builds as another generation: that one has not been taken back.
-_BUILT_ANEW = """
-    select c.partition from varve.current c
-    join varve.environment_generation g on (g.environment, g.dataset) = (%(environment)s, c.dataset)
-    join varve.dataset d on d.dataset = c.dataset and d.generation <> g.generation
-    where c.dataset = %(dataset)s
-"""
+_BUILT_ANEW = "select partition from varve.current where dataset = %(dataset)s"
 # What a trace says of the batch that the environment has, and the trace of that batch, both as text.
 _TRACES = """
     select c.partition, jsonb_build_array(c.dataset, c.partition, c.batch_id::text)::text, b.inputs::text,
@@ -208,6 +205,18 @@ class EnvironmentFacts:
             facts[path] = facts.get(path, Fact())._replace(failures=tuple(failed))
         return facts | dict(self._decided(facts, parameters))
 
+    def _built_anew(self, paths: set[str], parameters: Mapping[str, object]) -> set[str]:
+        """Those of the partitions that the environment builds as another generation than has been taken back."""
+        dataset = self.graph.datasets[str(parameters["dataset"])]
+        generations = Generations(self.connection)
+        entered = generations.of_environment(self.environment).get(dataset.name)
+        if entered is None or not entered.is_new:
+            return set()
+        shape = generations.published([dataset.name])[dataset.name].shape
+        if not has_same_partitions(shape, shape_of(dataset)):
+            return paths
+        return {path for (path,) in self.connection.execute(_BUILT_ANEW, parameters)}
+
     def _decided(self, facts: Mapping[str, Fact], parameters: Mapping[str, object]) -> Iterator[tuple[str, Fact]]:
         """The facts of partitions about which people have decided in production, with what they decided."""
         since: dict[str, float] = dict(self.connection.execute(_ON_HOLD, parameters).fetchall())
@@ -217,7 +226,7 @@ class EnvironmentFacts:
         decided = since.keys() | accepted.keys()
         if decided and not self.graph.datasets[str(parameters["dataset"])].arrives:
             # A file that a person took back would come with the new generation, where it is read again.
-            decided -= {path for (path,) in self.connection.execute(_BUILT_ANEW, parameters)}
+            decided -= self._built_anew(decided, parameters)
         for path in decided:
             fact = facts.get(path, Fact())
             if fact.made_by != MadeBy.OTHER:

@@ -210,7 +210,9 @@ def _of_other_projects(history: History, dataset: str | None, of_others: Mapping
             problem = f"declared as of project {declared.of_project}, and {there}"
             findings.append(Finding(name, "", None, problem, "Name the project that computes it, or compute it here."))
         elif reasons := unfit.get(name):
-            problem = f"project {owner} publishes it otherwise than it is declared here: {' '.join(reasons)}"
+            problem = (
+                f"project {owner} publishes it otherwise than it is declared here: {' '.join(reasons).rstrip('.')}"
+            )
             remedy = f"Its readers here wait. Declare it as it is: `varve import {name} --print`."
             findings.append(Finding(name, "", None, problem, remedy))
     for name, owner in of_others.items():

@@ -93,6 +93,7 @@ def rollback(
         plans = rollback_command.plan_batch(dataset, words or [], to)
     else:
         plans = rollback_command.plan_time(dataset, words or [], moment(str(at)))
+    rollback_command.refuse_others(plans)
     if not dry_run:
         rollback_command.carry_out(plans, reason=reason, withdraw=withdraw)
     values = rollback_command.as_values(plans, done=not dry_run)

@@ -165,14 +165,19 @@ def as_values(plans: Sequence[RollbackPlan], *, done: bool) -> dict[str, Any]:
     }
 
 
+def refuse_others(plans: Sequence[RollbackPlan]) -> None:
+    """Raise OtherOwner where a plan is about a dataset of another project."""
+    with opened() as history:
+        refuse_of_others(history.connection, [plan.dataset for plan in plans])
+
+
 def carry_out(plans: Sequence[RollbackPlan], *, reason: str, withdraw: bool) -> None:
     """Publish the earlier batches of all plans in one transaction.
 
     Raises VarveError where a partition would be left without a batch and `withdraw` does not allow it, OtherOwner for a
     dataset of another project.
     """
-    with opened() as history:
-        refuse_of_others(history.connection, [plan.dataset for plan in plans])
+    refuse_others(plans)
     if plans and plans[0].undo is not None:
         _undo(plans, reason=reason, withdraw=withdraw)
         return

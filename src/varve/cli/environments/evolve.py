@@ -102,12 +102,15 @@ def evolve(
         published = Generations(connection).published([dataset]).get(dataset)
         reasons = () if published is None else begins_generation(published.shape, shape_of(graph.datasets[dataset]))
         _refuse_captured(connection, dataset, reasons)
-        environments, done = Environments(connection), Evolution(dataset, reasons)
+        environments, done, also_done = Environments(connection), Evolution(dataset, reasons), list[str]()
         is_made = any(environment.name == name for environment in environments.all())
         if reasons and not is_made:
             environments.create(name, by=who())
-        elif reasons and console is not None:
-            console.print(f"Going on with environment {name}, in which this was begun.", highlight=False)
+        elif reasons and not dry_run:
+            # As if it were begun now: what was deployed meanwhile is what this declaration changes.
+            environments.rebase(name, code_too=True)
+            if console is not None:
+                console.print(f"Going on with environment {name}, in which this was begun.", highlight=False)
         try:
             if reasons:
                 with work.opened(name) as opened:
@@ -120,11 +123,16 @@ def evolve(
                         )
                         done.partitions = {name: len(batches) for name, batches in promotion.batches.items()}
                         done.run, done.lacking = promotion.run_id, promotion.closure.lacking
+                        also_done = [environment_of(other) for other in promotion.generations if other != dataset]
         except BaseException:
             # A dry run leaves nothing behind but what was begun before it; else the same call goes on from there.
             if dry_run and not is_made:
                 work.drop(name)
             raise
+        # Begun for a dataset that has moved with this one.
+        for other in environments.all():
+            if other.name in also_done:
+                work.drop(other.name)
     # Where readers have moved, all of it is theirs.
     if (reasons or is_made) and not (dry_run and is_made):
         work.drop(name)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import signal
 import threading
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from varve.catalog.environments.environments import Environments
@@ -56,7 +57,8 @@ def follow(
             )
     while True:
         # Opened anew, so that keys of dynamic sets are those of production.
-        with work.opened(name) as environment:
+        with work.opened(name) as opened:
+            environment = replace(opened, backs_off=True)
             try:
                 environment.run(wanted, effects=effects, before=work.announcing(console), done=done, stopped=stopped)
             except VarveError as failure:

@@ -147,9 +147,12 @@ def _run_what_moved(
     overlay: dict[str, set[str]] = {}
     for row in Environments(connection).overlay(opened.name):
         overlay.setdefault(row.dataset, set()).add(row.partition)
-    # A new generation may lack partitions that production has had meanwhile.
+    # A new generation may lack partitions that production has had meanwhile, and has rows of files from before.
     for dataset in promotion.generations:
-        overlay.setdefault(dataset, set()).update(promotion.closure.moved.get(dataset, ()))
+        moved = promotion.closure.moved.get(dataset, {})
+        overlay.setdefault(dataset, set()).update(moved)
+        if opened.graph.datasets[dataset].arrives:
+            Environments(connection).forget_overlay(opened.name, {dataset: list(moved)})
     opened.run(Wanted(paths=overlay), before=announcing(console))
 
 

@@ -9,6 +9,7 @@ Not here: finding the errors of a file (varve/sql), and which datasets are broke
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,15 @@ _log = logging.getLogger(__name__)
 def key_of(broken: BrokenDataset) -> dg.AssetKey:
     """Return the asset key of a broken dataset: its own, or one made of the file's name where the file names none."""
     return dg.AssetKey(broken.name.split(".") if broken.name else ["varve", "broken", Path(broken.file).stem])
+
+
+def told_apart(broken: Iterable[BrokenDataset]) -> list[BrokenDataset]:
+    """Return them so that no two have one name: of those that declare the same dataset all but one go by their file."""
+    names, result = set[str](), []
+    for each in broken:
+        result.append(replace(each, name="") if each.name in names else each)
+        names.add(each.name)
+    return result
 
 
 def broken_spec(broken: BrokenDataset, names: Collection[str]) -> dg.AssetSpec:

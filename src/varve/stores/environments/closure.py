@@ -16,7 +16,7 @@ from varve.catalog.planning.facts import CatalogFacts
 from varve.planning.judgement.code import keeps_earlier
 from varve.planning.judgement.judgement import State
 from varve.planning.reconcile import Planner
-from varve.stores.environments.completeness import Completeness, Former, former
+from varve.stores.environments.completeness import Completeness, Former, files_of, former
 from varve.stores.environments.promotion import Closure, Listed
 
 if TYPE_CHECKING:
@@ -111,6 +111,11 @@ class ClosureCheck:
                 path: reason for path, (state, reason) in judgements.items()
                 if (state in _STALE and path in promoted) or (is_new and state in _COMPUTABLE)
             }  # fmt: skip
+            if is_new and moved[name] and formers[name].files:
+                # Of a file that has come again, production has taken no rows yet either: its sensors do, afterwards.
+                files = files_of(self.connection, self.graph.datasets[name])
+                same = {path for path, file in formers[name].files.items() if files.get(path) == file}
+                moved[name] = {path: why for path, why in moved[name].items() if path not in same}
             if is_new:
                 lacking[name] = completeness.lacking(name, promoted.keys() | moved[name].keys(), judgements)
         return Closure(_filled(moved), self.others(promotion, before, after), _filled(lacking))

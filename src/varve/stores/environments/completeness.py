@@ -9,7 +9,7 @@ Not here: whether what is promoted was made from what is current (closure.py).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from varve.catalog.catalog import Catalog
@@ -18,6 +18,7 @@ from varve.catalog.planning.facts import CatalogFacts
 from varve.model.errors import counted
 from varve.planning.changes.generation import has_same_partitions
 from varve.planning.judgement.judgement import State
+from varve.planning.run_requests import landing_source
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -41,10 +42,12 @@ class Former:
     Attributes:
         paths: the partitions that readers have.
         batches: what they have of each, where the new generation has other partitions; else None.
+        files: of a dataset that arrives, by partition the version of the file of which they have the rows.
     """
 
     paths: Collection[str]
     batches: Mapping[str, Batch] | None
+    files: Mapping[str, str] = field(default_factory=dict)
 
 
 def former(connection: psycopg.Connection, graph: Graph, names: Collection[str]) -> dict[str, Former]:
@@ -55,11 +58,24 @@ def former(connection: psycopg.Connection, graph: Graph, names: Collection[str])
         if name not in published:
             result[name] = Former((), None)
         elif has_same_partitions(published[name].shape, shape_of(graph.datasets[name])):
-            result[name] = Former(facts.existing_partitions(name), None)
+            files = files_of(connection, graph.datasets[name])
+            result[name] = Former(facts.existing_partitions(name), None, files)
         else:
             batches = Catalog(connection).current(name)
             result[name] = Former(batches.keys(), batches)
     return result
+
+
+def files_of(connection: psycopg.Connection, dataset: Dataset) -> dict[str, str]:
+    """By partition the version of the file, or table of others, of which the current batch has the rows."""
+    if not dataset.arrives:
+        return {}
+    source = landing_source(dataset)
+    return {
+        path: read.version
+        for path, batch in Catalog(connection).current(dataset.name).items()
+        for read in batch.inputs if (read.source, read.partition) == (source, path)
+    }  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -287,7 +287,9 @@ class Promoter:
                 dataset.name, build.generation, build.batch_id.millis, build.paths
             )
         self.catalog.register(dataset, build.registered)
-        self.catalog.let_go(build)
+        if build.generation is None or not dataset.arrives:
+            # A file that a person took back lies in the landing folder, and is not what the new generation has.
+            self.catalog.let_go(build)
 
     def _follow(self, promotion: Promotion) -> None:
         """The environment stands on what was promoted: its overlay has only what is not current."""

@@ -125,7 +125,7 @@ def _not_closed(promotion: Promotion) -> str:
     if closure.moved:
         texts.append(
             f"of it {_count(closure.moved)} not made from what is current now ({_some(closure.moved)}); "
-            f"varve promote {promotion.environment} without --no-run computes them first"
+            f"varve env run {promotion.environment} computes them, or says what keeps them"
         )
     if closure.lacking and not promotion.incomplete:
         texts.append(

@@ -152,6 +152,8 @@ class Undoing:
 
     def _point(self, build: Build, targets: Mapping[PartitionKey, BatchId], reason: str, at: dt.datetime) -> None:
         self.catalog.repoint(build, targets, reason=reason, at=at)
+        # All that was promoted goes back together, so that nothing of it is stale: there is nothing to hold.
+        self.catalog.let_go(build)
         if build.generation is not None:
             generations, name = Generations(self.catalog.connection), build.dataset.name
             generations.move(name, build.generation, build.batch_id.millis, [key.path for key in targets])

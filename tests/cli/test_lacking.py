@@ -6,6 +6,7 @@ import datetime as dt
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyiceberg.table import StaticTable
 
 import varve
 from tests.cli.test_environments import DAYS, REVENUE, TODAY, Store, shop, shop_at_rest  # noqa: F401 - fixtures
@@ -312,3 +313,38 @@ def test_two_files_that_declare_one_dataset_stop_nothing_else(shop: Store) -> No
     shop.send(DAYS[0], ("pen", 7))
     assert {line.split()[0] for line in shop.run_due()} == {"sales", "revenue", "totals"}
     assert shop.totals()[DAYS[0]] == 7
+
+
+@pytest.mark.filterwarnings("ignore:Non-compliant tag keys:DeprecationWarning")
+def test_an_environment_may_go_over_to_other_partitions_and_its_iceberg_table_goes_with_it(
+    shop_at_rest: Store,  # noqa: F811
+) -> None:
+    shop, folder = shop_at_rest, shop_at_rest.root / "landing" / shop_at_rest.db / "takings"  # noqa: F811
+    for file in ("totals", "trailing", "revenue", "sales"):
+        (assets(shop) / f"{file}.sql").unlink()
+    (assets(shop) / "takings.sql").write_text(TAKINGS.format(db=shop.db, start=DAYS[0]))
+    in_the_lake = [text.replace("WAREHOUSE", "LAKE") for text in (BY_STORE, BY_DAY)]
+    by_store, by_day = (text.format(db=shop.db, start=DAYS[0]) for text in in_the_lake)
+    (assets(shop) / "sums.sql").write_text(by_store)
+    folder.mkdir(parents=True)
+    for store, cents in (("a", 1), ("b", 20)):
+        (folder / f"{DAYS[0]}|{store}.csv").write_text(f"cents\n{cents}\n")
+    shop.run_due()
+    name = f"n{shop.db[1:]}"
+    shop.varve("env", "create", name)
+
+    def rows() -> list[tuple[Any, ...]]:
+        tables = shop.json("snapshot", "--env", name)
+        (shown,) = [each for each in tables if each["namespace"].startswith(shop.db) and each["table"] == "sums"]
+        table = StaticTable.from_metadata(shown["metadata_location"])
+        return sorted(tuple(row.values()) for row in table.scan().to_arrow().to_pylist())
+
+    (assets(shop) / "sums.sql").write_text(by_store.replace("SUM(cents)", "SUM(cents) * 2"))
+    shop.varve("env", "run", name)
+    assert rows() == [(2, DAYS[0], "a"), (40, DAYS[0], "b")]
+    (assets(shop) / "sums.sql").write_text(by_day)
+    assert shop.json("env", "run", name)["computed"] == {f"{shop.db}.sums": 1}
+    assert rows() == [(21, DAYS[0])]
+    (assets(shop) / "sums.sql").write_text(by_store.replace("SUM(cents)", "SUM(cents) * 3"))
+    shop.varve("env", "run", name)
+    assert rows() == [(3, DAYS[0], "a"), (60, DAYS[0], "b")]

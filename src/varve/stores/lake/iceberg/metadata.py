@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from varve.model.dataset import Dataset
 
 _COLUMNS = "varve.columns"
+_GENERATION = "varve.generation"
 _MAPPING = "schema.name-mapping.default"
 Document = dict[str, Any]
 
@@ -86,6 +87,19 @@ def partition_types(document: Document) -> dict[str, str]:
     """The partition columns with their Iceberg types, in the order of the specification."""
     types = {field["id"]: field["type"] for field in schema_of(document)["fields"]}
     return {field["name"]: types[field["source-id"]] for field in document["partition-specs"][0]["fields"]}
+
+
+def generation_of(document: Document) -> str:
+    """The generation of which an environment's table has files; "" where it is the one that readers see."""
+    generation: str = document["properties"].get(_GENERATION, "")
+    return generation
+
+
+def of_generation(document: Document, generation: str) -> Document:
+    """The document with the generation of its files."""
+    if generation_of(document) == generation:
+        return document
+    return document | {"properties": document["properties"] | {_GENERATION: generation}}
 
 
 def evolved(document: Document, dataset: Dataset) -> Document:

@@ -80,7 +80,7 @@ class SnapshotPreparer:
         pointer = self.pointers.of(build.dataset.name)
         if len(staged) != len(build.paths) or pointer is None or _is_hidden(pointer, build):
             return None
-        document, is_new = self.document(build.dataset, pointer, is_other=build.generation is not None)
+        document, is_new = self.document(build.dataset, pointer, build)
         try:
             return None if is_new else self._prepared(build, pointer, document, staged)
         except MetadataLost:
@@ -101,7 +101,7 @@ class SnapshotPreparer:
         pointer = pointer or self.pointers.of(dataset.name) or _NO_TABLE
         if _is_hidden(pointer, build):
             return Prepared(build, pointer)
-        document, is_new = self.document(dataset, pointer, is_other=build.generation is not None)
+        document, is_new = self.document(dataset, pointer, build)
         try:
             return self._prepared(
                 build, pointer, document, self._current(dataset, None if is_new else build), is_new=is_new
@@ -111,11 +111,13 @@ class SnapshotPreparer:
             document = metadata.first(dataset, self.layout.table(dataset))
             return self._prepared(build, pointer, document, self._current(dataset, None), is_new=True)
 
-    def document(self, dataset: Dataset, pointer: Pointer, *, is_other: bool = False) -> tuple[Document, bool]:
+    def document(self, dataset: Dataset, pointer: Pointer, build: Build | None = None) -> tuple[Document, bool]:
         """The document of a table, and whether it must be given everything that is current.
 
-        One of another generation than readers see begins anew: no file of the one before belongs to it.
+        One of another generation than readers see begins anew: no file of the one before belongs to it. An environment
+        may go over from one to the other and back.
         """
+        is_other = build is not None and build.generation is not None
         if is_other and (pointer.written is None or not self.catalog.environment):
             return metadata.first(dataset, self.layout.table(dataset)), True
         location, table_folder = pointer.written, MetadataFolder.of(self.layout, dataset.name)
@@ -126,7 +128,15 @@ class SnapshotPreparer:
             )  # fmt: skip
         try:
             if location is not None:
-                return table_folder.document(location), pointer.hidden_because == TURNED_OFF
+                document = table_folder.document(location)
+                is_new = pointer.hidden_because == TURNED_OFF
+                if self.catalog.environment:
+                    first = metadata.first(dataset, self.layout.table(dataset))
+                    if metadata.partition_types(document) != metadata.partition_types(first):
+                        return first, True
+                    # Of another generation its files go, though its columns fit.
+                    is_new |= build is not None and metadata.generation_of(document) != _generation(build)
+                return document, is_new
             if (base := self.pointers.at_base(dataset.name)) is not None:
                 return table_folder.document(base), True
         except MetadataLost as error:
@@ -154,6 +164,8 @@ class SnapshotPreparer:
         dataset = build.dataset
         try:
             document = metadata.evolved(document, dataset)
+            if self.catalog.environment:
+                document = metadata.of_generation(document, _generation(build))
         except NotFollowed as error:
             return Prepared(build, pointer, hide_because=str(error))
         table_folder = MetadataFolder.of(self.layout, dataset.name)
@@ -187,6 +199,10 @@ def differing(
         for path, batch in current.items()
     }
     return sorted(path for path in shown.keys() | wanted.keys() if shown.get(path, {}) != wanted.get(path, {}))
+
+
+def _generation(build: Build) -> str:
+    return "" if build.generation is None else str(build.generation)
 
 
 def _is_hidden(pointer: Pointer, build: Build) -> bool:

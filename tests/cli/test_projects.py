@@ -238,7 +238,7 @@ def test_what_is_declared_otherwise_than_it_is_published_keeps_its_readers_waiti
     assert f"project {shop.db} publishes {shop.db}.revenue otherwise" in reason
     assert findings(bureau) == [
         (f"{shop.db}.revenue", (f"project {shop.db} publishes it otherwise than it is declared here: cents is BIGINT, "
-         "and is declared as DOUBLE."))
+         "and is declared as DOUBLE"))
     ]  # fmt: skip
     # Columns that nobody here reads may be left out, and windows that begin later hide nothing there.
     file.write_text(written.replace("product STRING,\n  ", "").replace(f"START '{DAYS[0]}'", f"START '{DAYS[1]}'"))

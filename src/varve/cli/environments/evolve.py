@@ -206,7 +206,10 @@ def _build(console: Console | None, opened: OpenEnvironment, done: Evolution, *,
 def show(console: Console, done: Evolution, *, dry_run: bool) -> None:
     """Print what was done, or would be."""
     if not done.reasons:
-        console.print(f"{done.dataset}: its declaration fits to what readers see; nothing is to be done.")
+        console.print(
+            f"{done.dataset}: its declaration fits to what readers see; nothing is to be done here. Whether its code "
+            "waits for a decision: varve plan", highlight=False, soft_wrap=True,
+        )  # fmt: skip
         return
     console.print(f"{done.dataset} begins another generation. {' '.join(done.reasons)}", highlight=False)
     for verb, counts in _counts(done, dry_run=dry_run):

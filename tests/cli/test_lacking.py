@@ -302,9 +302,29 @@ def test_a_correction_that_was_taken_back_stays_so_in_the_next_generation(
     file.write_text("product,cents\npen,9000\n")
     done = shop.json("correct", "shop.sales", str(file))
     shop.varve("rollback", "--run", done["run"])
+    old = (assets(shop) / "sales.sql").read_text()
+    retyped(shop)
+    run = shop.json("evolve", "shop.sales")["run"]
+    assert (shop.totals(), shop.run_due(), shop.totals()) == (before, [], before)
+    # And where that generation is taken back in its turn.
+    (assets(shop) / "sales.sql").write_text(old)
+    shop.varve("rollback", "--run", run)
+    assert (shop.totals(), shop.run_due(), shop.totals()) == (before, [], before)
+
+
+def test_a_type_that_was_widened_and_is_narrow_again_is_another_generation(shop: Store) -> None:  # noqa: F811
+    before, old = shop.totals(), (assets(shop) / "sales.sql").read_text()
     retyped(shop)
     shop.varve("evolve", "shop.sales")
-    assert (shop.totals(), shop.run_due(), shop.totals()) == (before, [], before)
+    # INT widens to BIGINT within the generation that began with INT.
+    (assets(shop) / "sales.sql").write_text(old)
+    assert shop.json("evolve", "shop.sales")["run"] is None
+    number = shop.json("plan")["changes"]["number"]
+    shop.varve("apply", str(number), f"{shop.db}.sales", "--rebuild")
+    shop.run_due()
+    retyped(shop)
+    assert shop.json("evolve", "shop.sales")["rewritten"] == {f"{shop.db}.sales": len(DAYS)}
+    assert (shop.totals(), shop.run_due()) == (before, [])
 
 
 def test_two_files_that_declare_one_dataset_stop_nothing_else(shop: Store) -> None:  # noqa: F811

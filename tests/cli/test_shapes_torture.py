@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1_800)]
 
-SEEDS, STEPS = (1, 2, 3), 8
+SEEDS, STEPS = (1, 2, 3, 4, 5, 6), 8
 KINDS = ("send", "correct", "take back", "evolve", "evolve", "there and back")
 Sales = list[tuple[str, int]]
 

@@ -195,7 +195,7 @@ class Generations:
             number: int = published.generation
             before: Mapping[str, Any] = published.declaration
             if begins_generation(published.shape, shape_of(dataset)):
-                number, before = self._fitting(dataset, entered.get(name))
+                number, before = self._fitting(dataset, entered.get(name), shown=published.generation)
             if number or published.generation or name in entered:
                 declared = Jsonb(declaration(dataset, before))
                 self.connection.execute(_ENTER, (environment, name, number, declared))
@@ -246,10 +246,14 @@ class Generations:
         """Record that readers of the stores that a dataset has left see nothing of it any more."""
         self.connection.execute(_HIDDEN, (name,))
 
-    def _fitting(self, dataset: Dataset, entered: int | None) -> tuple[int, Mapping[str, Any]]:
-        """The newest generation that the declaration fits, and its last declaration; a new one where there is none."""
+    def _fitting(self, dataset: Dataset, entered: int | None, *, shown: int) -> tuple[int, Mapping[str, Any]]:
+        """The newest generation that the declaration fits, and its last declaration; a new one where there is none.
+
+        Never the one that is `shown`: what is kept of it is the declaration with which it began, and its batches may be
+        of wider types since.
+        """
         wanted = shape_of(dataset)
-        known = self.connection.execute(_ALL, (dataset.name,)).fetchall()
+        known = [row for row in self.connection.execute(_ALL, (dataset.name,)) if row[0] != shown]
         # Which the environment is in comes first: what it has computed stays.
         for number, store, declared in sorted(known, key=lambda row: (row[0] != entered, -row[0])):
             if not begins_generation(Shape(store, columns_of(declared)), wanted):

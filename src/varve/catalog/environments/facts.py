@@ -41,8 +41,12 @@ _MADE_BY = """
     from varve.environment_current c join varve.batch b using (dataset, partition, batch_id)
     where c.environment = %(environment)s and c.dataset = %(dataset)s
 """
+# Since when the environment has a batch: one that it has taken may have been made long ago.
 _CURRENT = """
-    select c.partition, c.batch_id, extract(epoch from coalesce(b.published_at, b.staged_at))::float8, b.inputs,
+    select c.partition, c.batch_id, extract(epoch from coalesce(
+            (select o.pointed_at from varve.overlay o
+             where (o.environment, o.dataset, o.partition) = (c.environment, c.dataset, c.partition)),
+            b.published_at, b.staged_at))::float8, b.inputs,
         case when b.content is null then null else (
             select array_agg(e.batch_id) from varve.batch e
             where e.dataset = b.dataset and e.partition = b.partition and e.content = b.content

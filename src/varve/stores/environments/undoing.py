@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from varve.model.dataset import Dataset
     from varve.stores.store import Store
 
+_HELD = "select partition, since from varve.hold where dataset = %s and partition = any(%s)"
+_HOLD = "insert into varve.hold (dataset, partition, since) values (%s, %s, %s)"
 _ADD_PLAN = """
     insert into varve.plan (digest, contents, made_by, applied_at, applied_by)
     values (%s, %s, %s, clock_timestamp(), %s) returning id
@@ -151,9 +153,13 @@ class Undoing:
         return run_id
 
     def _point(self, build: Build, targets: Mapping[PartitionKey, BatchId], reason: str, at: dt.datetime) -> None:
+        connection, of_build = self.catalog.connection, (build.dataset.name, build.paths)
+        held = connection.execute(_HELD, of_build).fetchall()
         self.catalog.repoint(build, targets, reason=reason, at=at)
-        # All that was promoted goes back together, so that nothing of it is stale: there is nothing to hold.
+        # All that was promoted goes back together, so that nothing of it is stale, and there is nothing new to hold.
         self.catalog.let_go(build)
+        with connection.cursor() as cursor:
+            cursor.executemany(_HOLD, [(build.dataset.name, *each) for each in held])
         if build.generation is not None:
             generations, name = Generations(self.catalog.connection), build.dataset.name
             generations.move(name, build.generation, build.batch_id.millis, [key.path for key in targets])

@@ -16,10 +16,10 @@ from tests.support.project import PROJECT
 from varve.catalog.planning.facts import CatalogFacts
 from varve.dagster.assets.datasets import graph_of
 from varve.dagster.assets.sql_assets import sql_assets
-from varve.dagster.automation.sensors import REASON_TAG, arrival_sensor, downstream_sensor
+from varve.dagster.automation.sensors import arrival_sensor, downstream_sensor
 from varve.planning.judgement.judgement import State
 from varve.planning.reconcile import reconcile
-from varve.planning.requested import RANGE_END_TAG, RANGE_START_TAG
+from varve.planning.requested import FULL_REASON_TAG, RANGE_END_TAG, RANGE_START_TAG
 from varve.sources.external import postgres
 from varve.sources.external.postgres import PostgresTable
 from varve.sql.sql_project import compiled
@@ -56,7 +56,7 @@ def tick(sensor: dg.SensorDefinition) -> dict[tuple[str, str, str], str]:
     for request in result.run_requests:
         first = request.partition_key or request.tags[RANGE_START_TAG]
         last = request.tags.get(RANGE_END_TAG, first)
-        reasons[request.asset_selection[0].path[-1], first, last] = request.tags[REASON_TAG]
+        reasons[request.asset_selection[0].path[-1], first, last] = request.tags[FULL_REASON_TAG].partition(": ")[2]
     return reasons
 
 

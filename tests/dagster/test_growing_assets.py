@@ -20,7 +20,7 @@ from varve.cli.batches import reopen
 from varve.dagster.assets.datasets import graph_of
 from varve.dagster.assets.sql_assets import sql_assets
 from varve.dagster.automation.folding import REASON
-from varve.dagster.automation.sensors import REASON_TAG, arrival_sensor
+from varve.dagster.automation.sensors import arrival_sensor
 from varve.dagster.definitions import build_defs
 from varve.model.dataset import Dataset, StoreKind
 from varve.model.errors import VarveError
@@ -34,6 +34,7 @@ from varve.model.schema import Column, ColumnType, Schema
 from varve.model.store_options import Index, Period, WarehouseOptions
 from varve.planning.arrivals.arrivals import Arrived, Sorter
 from varve.planning.arrivals.landing_file import LandingFile, RejectionKind
+from varve.planning.requested import FULL_REASON_TAG
 from varve.services.postgres import connect
 from varve.sql.sql_project import compiled
 from varve.sql.syntax.errors import SourceFile, SqlErrors
@@ -98,7 +99,7 @@ class Runner:
                 tags=request.tags, instance=self.instance,
             )  # fmt: skip
             assert done.success
-        return [request.tags[REASON_TAG] for request in requests]
+        return [request.tags[FULL_REASON_TAG].partition(": ")[2] for request in requests]
 
 
 @pytest.fixture

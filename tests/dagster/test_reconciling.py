@@ -25,7 +25,7 @@ from varve.dagster.automation.sensors import run_request
 from varve.model.partitions.key import PartitionKey
 from varve.planning.judgement.judging import RetryLimits
 from varve.planning.reconcile import Limits
-from varve.planning.requested import PARTITIONS_TAG, RANGE_END_TAG, RANGE_START_TAG, REASON_TAG
+from varve.planning.requested import FULL_REASON_TAG, RANGE_END_TAG, RANGE_START_TAG, REASON_TAG
 from varve.planning.run_requests import Due, Run, runs
 from varve.services.postgres import connect
 
@@ -113,8 +113,8 @@ def test_a_person_sees_the_partitions_and_the_reason_of_a_run_and_no_tag_that_on
     assert shown == {
         RANGE_START_TAG: "2013-01-01",
         RANGE_END_TAG: "2013-01-03",
-        PARTITIONS_TAG: "2013-01-01...2013-01-03 (3 partitions)",
-        REASON_TAG: "missing",
+        REASON_TAG: "2013-01-01...03 (3): missing",
+        FULL_REASON_TAG: "2013-01-01...2013-01-03 (3 partitions): missing",
     }
 
 

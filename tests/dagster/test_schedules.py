@@ -24,7 +24,7 @@ from varve.model.partitions.calendar import Every
 from varve.model.partitions.dimension import Dimension, DynamicDimension, StaticDimension, TimeDimension
 from varve.model.partitions.partitioning import Partitioning, time_set
 from varve.model.schema import Column, ColumnType, Schema
-from varve.planning.requested import AGAIN_TAG, PARTITIONS_TAG, RANGE_END_TAG, RANGE_START_TAG
+from varve.planning.requested import AGAIN_TAG, RANGE_END_TAG, RANGE_START_TAG
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -116,8 +116,7 @@ def test_a_daily_schedule_over_hours_asks_for_the_hours_of_the_day_in_one_run(
     assert (first, last) == (f"2013-{month:02}-{day:02}T00", f"2013-{month:02}-{day:02}T23")
     span = HOUR.window(last).end.timestamp() - HOUR.window(first).start.timestamp()
     assert span == hours * 3_600
-    assert request.tags[REASON_TAG] == "scheduled"
-    assert request.tags[PARTITIONS_TAG] == f"{first}...{last} ({hours} partitions)"
+    assert request.tags[REASON_TAG] == f"{first}...23 ({hours}): scheduled"
     assert request.asset_selection == [dg.AssetKey(hourly.name.split("."))]
 
 

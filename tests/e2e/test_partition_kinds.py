@@ -27,10 +27,9 @@ from tests.e2e.kinds import definitions as kinds_of
 from tests.e2e.kinds.definitions import NEW_YORK, ODD_KEYS, ORDERS, PARTS, SIGNUPS, TENANT, Position
 from tests.e2e.project import HERE, ROOT, url_of, wait_until
 from varve.dagster.assets.datasets import graph_of
-from varve.dagster.automation.sensors import REASON_TAG
 from varve.dagster.partitions.dynamic_sets import PartitionSets
 from varve.model.partitions.partitioning import dagster_text, set_of
-from varve.planning.requested import RANGE_END_TAG, RANGE_START_TAG
+from varve.planning.requested import FULL_REASON_TAG, RANGE_END_TAG, RANGE_START_TAG
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -324,9 +323,9 @@ class TestWaiting:
     ) -> None:
         assert first.codes["last part"] == 0, first.output[-20_000:]
         asked = {table_of(request): request for request in looked if table_of(request) in WAITING}
-        assert {table: request.tags[REASON_TAG] for table, request in asked.items()} == {
+        assert {table: request.tags[FULL_REASON_TAG].partition(": ")[2] for table, request in asked.items()} == {
             **dict.fromkeys(("enough", "nearly", "in_time"), f"1 of 3 inputs new: parts {FIRST}|right"),
-            "whole": "first batch, what it reads is there",
+            "whole": "first batch",
         }
         assert {request.partition_key for request in asked.values()} == {str(FIRST)}
 

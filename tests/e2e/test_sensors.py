@@ -33,7 +33,7 @@ from varve.dagster.automation.sensors import REASON_TAG, arrival_sensor, downstr
 from varve.model.batch import Input, StagedBatch
 from varve.planning.judgement.judgement import State
 from varve.planning.reconcile import reconcile
-from varve.planning.requested import RANGE_END_TAG, RANGE_START_TAG
+from varve.planning.requested import FULL_REASON_TAG, RANGE_END_TAG, RANGE_START_TAG
 from varve.planning.run_requests import landing_source
 
 if TYPE_CHECKING:
@@ -116,7 +116,10 @@ def test_a_file_that_arrives_is_asked_for_and_the_cursor_says_who_was_looked_at(
     requests, cursor = arrivals()
     assert [key_of(request) for request in requests] == [str(FIRST)]
     assert requests[0].asset_selection == [dg.AssetKey(["flights", "departures"])]
-    assert requests[0].tags[REASON_TAG] == "departures arrived"
+    assert (requests[0].tags[REASON_TAG], requests[0].tags[FULL_REASON_TAG]) == (
+        "arrived",
+        f"{FIRST}: departures arrived",
+    )
     looked = json.loads(cursor)
     assert set(looked) == {"flights.departures", "flights.weather", "flights.fleet"}
     assert all(before <= at <= time.time() for at in looked.values())
@@ -278,7 +281,7 @@ def test_other_content_is_asked_for_under_another_key(sensing: Project) -> None:
     (again,), _ = arrivals(cursor)
     assert key_of(again) == str(FIRST)
     assert again.run_key != first.run_key
-    assert again.tags[REASON_TAG] == "departures re-sent"
+    assert (again.tags[REASON_TAG], again.tags[FULL_REASON_TAG]) == ("re-sent", f"{FIRST}: departures re-sent")
 
 
 def test_neighbouring_partitions_are_one_run_over_a_range(sensing: Project) -> None:

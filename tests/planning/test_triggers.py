@@ -19,7 +19,7 @@ from varve.model.partitions.grain import Grain
 from varve.model.partitions.key import PartitionKey, Value
 from varve.model.partitions.partitioning import Partitioning
 from varve.model.schema import Column, ColumnType, Schema
-from varve.planning.reasons import LONGEST, ChangedInputs, InputName, partitions_in_words
+from varve.planning.reasons import LONGEST, ChangedInputs, InputName, partitions_in_short, partitions_in_words
 from varve.planning.run_requests import Due, runs
 
 if TYPE_CHECKING:
@@ -123,6 +123,20 @@ def test_what_the_first_and_the_last_partition_have_in_common_is_said_once() -> 
     }
     for expected, keys in ends.items():
         assert partitions_in_words(DELAYS, keys) == expected
+
+
+def test_in_short_only_the_windows_of_partitions_that_differ_in_more_are_named() -> None:
+    ends = {
+        "2013-01-05|LGA...BOS (4)": [key(5, origin) for origin in ORIGIN.members],
+        "2013-01-05...06|JFK (2)": [key(5, "JFK"), key(6, "JFK")],
+        "2013-01-31...02-01|JFK (2)": [
+            PartitionKey.of(day=day, origin="JFK") for day in (dt.date(2013, 1, 31), dt.date(2013, 2, 1))
+        ],
+        "2013-01-05...06 (8)": [key(day, origin) for day in (5, 6) for origin in ORIGIN.members],
+        "2013-01-05|EWR": [key(5)],
+    }
+    for expected, keys in ends.items():
+        assert partitions_in_short(DELAYS, keys) == expected
 
 
 def test_the_words_of_a_run_have_a_greatest_length() -> None:

@@ -5,12 +5,14 @@ Not here: which of the reasons holds (judgement/judging.py), and which tags carr
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
 from varve.model.errors import counted, cut
 from varve.model.partitions.key import parse_path
+from varve.model.partitions.partitioning import dagster_text
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -63,6 +65,12 @@ class ChangedInputs:
             phrases.append(f"{counted(len(self.gone), 'input')} gone: {_names(dataset, self.gone)}")
         return "; ".join(phrases)
 
+    def in_short(self, present: int) -> str:
+        """The same without names, for a line of few characters: `2 of 21 new`."""
+        new = [f"{len(self.new)} of {present} new"] if self.new else []
+        gone = [f"{len(self.gone)} gone"] if self.gone else []
+        return ", ".join(new + gone)
+
 
 UNCHANGED = ChangedInputs()
 
@@ -73,16 +81,24 @@ def partitions_in_words(dataset: Dataset, keys: Sequence[PartitionKey]) -> str:
     `keys` are in order; of more than one the first and the last are named, as Dagster spells them. What both have in
     common is said once: `2013-01-05|EWR...LGA (3 partitions)`.
     """
-    first = dataset.partitioning.to_dagster(keys[0])
-    if len(keys) == 1:
-        return cut(first, LONGEST)
-    last = dataset.partitioning.to_dagster(keys[-1])
-    (first_lead, first_bar, first_rest), (last_lead, _, last_rest) = first.partition("|"), last.partition("|")
-    if first_bar and first_lead == last_lead:
-        last = last_rest
-    elif first_bar and first_rest == last_rest:
-        first = first_lead
-    return cut(f"{first}...{last} ({counted(len(keys), 'partition')})", LONGEST)
+    first, last = _ends(dataset, keys)
+    return cut(f"{first}...{last} ({counted(len(keys), 'partition')})" if len(keys) > 1 else first, LONGEST)
+
+
+def partitions_in_short(dataset: Dataset, keys: Sequence[PartitionKey]) -> str:
+    """The same for a line of few characters: `2013-01-05...07 (9)`.
+
+    Where the first and the last differ in more than their windows, their windows alone are named.
+    """
+    first, last = _ends(dataset, keys)
+    time = dataset.partitioning.time
+    if time is not None:
+        windows = [dagster_text(time.value_in(key)) for key in (keys[0], keys[-1])]
+        if "|" in first and "|" in last and windows[0] != windows[1]:
+            first, last = windows
+        if first.startswith(windows[0]) and last.startswith(windows[1]):
+            last = last.removeprefix(_common_lead(*windows))
+    return cut(f"{first}...{last} ({len(keys):,})" if len(keys) > 1 else first, LONGEST)
 
 
 def path_in_words(path: str) -> str:
@@ -92,6 +108,29 @@ def path_in_words(path: str) -> str:
     """
     values = parse_path(path)
     return "|".join(text for _, text in sorted(values)) if len(values) <= 2 else path
+
+
+def _ends(dataset: Dataset, keys: Sequence[PartitionKey]) -> tuple[str, str]:
+    """The first and the last partition as Dagster spells them, what both have in common in one of them only."""
+    first, last = (dataset.partitioning.to_dagster(key) for key in (keys[0], keys[-1]))
+    if len(keys) == 1:
+        return first, last
+    (first_lead, first_bar, first_rest), (last_lead, _, last_rest) = first.partition("|"), last.partition("|")
+    if first_bar and first_lead == last_lead:
+        last = last_rest
+    elif first_bar and first_rest == last_rest:
+        first = first_lead
+    return first, last
+
+
+def _common_lead(first: str, last: str) -> str:
+    """What the texts of two windows begin with, up to a mark between their parts: `2013-01-`."""
+    lead = ""
+    for part in re.findall(r"[^-T]*[-T]", first):
+        if not last.startswith(lead + part):
+            break
+        lead += part
+    return lead
 
 
 def _names(dataset: Dataset, names: Collection[InputName]) -> str:

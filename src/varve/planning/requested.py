@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from varve.model.errors import counted, some
+from varve.model.errors import counted, cut, some
 from varve.model.partitions.dimension import DynamicDimension
 from varve.model.partitions.windows import why_not_there
 from varve.planning.mapping.partition_subset import PartitionBox
-from varve.planning.reasons import partitions_in_words
+from varve.planning.reasons import LONGEST, partitions_in_short, partitions_in_words
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from varve.model.dataset import Dataset
     from varve.model.partitions.dimension import Members
     from varve.model.partitions.key import PartitionKey
+    from varve.planning.run_requests import Run
 
 RANGE_START_TAG = "dagster/asset_partition_range_start"
 RANGE_END_TAG = "dagster/asset_partition_range_end"
@@ -33,9 +34,12 @@ ENVIRONMENT_TAG = "varve/environment"
 EFFECTS_TAG = "varve/effects"
 # The folder or URI from which a run in an environment takes landing files; without it, it takes none.
 LANDING_TAG = "varve/landing"
-# For people, in words (reasons.py). The page of runs shows some thirty characters of a tag, so the names are short, and
-# the reason leaves out the partitions, which stand beside it: in `dagster/partition`, or in the second of these.
+# For people, in words (reasons.py). A line of the page of runs has room for some fifty characters and the link to all
+# tags, and each further line makes the row higher: so one tag says which partitions and why, in short. Of one
+# partition, which Dagster shows, it says why. A tag that begins as Dagster's own is shown behind that link only: there
+# the second of these says it in full. Of runs that nobody gave a reason, the third says which partitions.
 REASON_TAG = "why"
+FULL_REASON_TAG = "dagster/varve_why"
 PARTITIONS_TAG = "partitions"
 
 
@@ -67,12 +71,18 @@ def reuse_allowed(tags: Mapping[str, str]) -> bool:
     return "yes" in {tags.get(AGAIN_TAG), tags.get(FORMER_AGAIN_TAG)}
 
 
+def reason_tags(run: Run) -> dict[str, str]:
+    """The tags that tell people which partitions a run computes, and why: in short, and in full."""
+    which = f"{partitions_in_short(run.dataset, run.partitions)}: " if len(run.partitions) > 1 else ""
+    return {REASON_TAG: cut(f"{which}{run.short_reason or run.reason}", LONGEST), FULL_REASON_TAG: run.in_words}
+
+
 def shown_partitions(dataset: Dataset, keys: Sequence[PartitionKey], tags: Mapping[str, str]) -> dict[str, str]:
     """The tag that shows people the partitions of a run, where none of its tags does; else nothing.
 
     `keys` are in order, and not empty.
     """
-    if PARTITION_TAG in tags or PARTITIONS_TAG in tags:
+    if tags.keys() & {PARTITION_TAG, PARTITIONS_TAG} or tags.keys() >= {REASON_TAG, RANGE_START_TAG}:
         return {}
     return {PARTITIONS_TAG: partitions_in_words(dataset, keys)}
 

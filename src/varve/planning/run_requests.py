@@ -48,6 +48,7 @@ class Run:
     reason: str
     tokens: tuple[str, ...] = ()
     backfill: bool = False
+    short_reason: str = ""
 
     @property
     def first(self) -> PartitionKey:
@@ -111,23 +112,30 @@ def _kind(due: Due) -> tuple[bool, int]:
 
 
 def _run(dataset: Dataset, block: tuple[PartitionKey, ...], members: Sequence[Due], *, backfill: bool) -> Run:
+    reason, short_reason = _reasons(dataset, members)
     return Run(
         dataset,
         block,
         frozenset().union(*(member.inputs for member in members)),
-        _reason(dataset, members),
+        reason,
         tuple(member.token for member in members),
         backfill,
+        short_reason,
     )
 
 
-def _reason(dataset: Dataset, members: Sequence[Due]) -> str:
-    """The reasons of all members, each said once; the inputs that changed are counted over all of them."""
+def _reasons(dataset: Dataset, members: Sequence[Due]) -> tuple[str, str]:
+    """The reasons of all members, each said once; and the same in short, without the names of datasets.
+
+    The inputs that changed are counted over all members.
+    """
     reasons = sorted({member.reason for member in members if not member.changed})
+    short = [reason.removeprefix(f"{dataset.table} ") for reason in reasons]
     if changed := ChangedInputs.together(member.changed for member in members):
         present = frozenset().union(*(member.inputs for member in members if member.changed))
         reasons.append(changed.in_words(dataset, len(present)))
-    return "; ".join(reasons)
+        short.append(changed.in_short(len(present)))
+    return "; ".join(reasons), "; ".join(short)
 
 
 def _blocks(

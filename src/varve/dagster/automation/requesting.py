@@ -17,11 +17,10 @@ from varve.catalog.rejected import LeftOut
 from varve.dagster.automation.reconciling import IDENTITY_TAG, Ended
 from varve.dagster.internal import keys_in_range, unknown_keys, validated
 from varve.dagster.partitions.definitions import dataset_partitions_def
-from varve.model.errors import cut, some
+from varve.model.errors import some
 from varve.model.partitions.partitioning import is_dynamic, set_of
 from varve.model.partitions.windows import why_not_there
-from varve.planning.reasons import LONGEST
-from varve.planning.requested import AGAIN_TAG, RANGE_END_TAG, RANGE_START_TAG, REASON_TAG, shown_partitions
+from varve.planning.requested import AGAIN_TAG, RANGE_END_TAG, RANGE_START_TAG, reason_tags
 from varve.planning.run_requests import parts_of
 
 if TYPE_CHECKING:
@@ -109,7 +108,7 @@ def run_request(run: Run, ended: Ended | None = None, *, project: str = "") -> d
     """
     text_of = run.dataset.partitioning.to_dagster
     tags = {
-        REASON_TAG: cut(run.reason, LONGEST),
+        **reason_tags(run),
         DATASET_TAG: run.dataset.name,
         IDENTITY_TAG: run.identity,
     }
@@ -118,7 +117,6 @@ def run_request(run: Run, ended: Ended | None = None, *, project: str = "") -> d
     single = len(run.partitions) == 1
     if not single:
         tags |= {RANGE_START_TAG: text_of(run.first), RANGE_END_TAG: text_of(run.last)}
-        tags |= shown_partitions(run.dataset, run.partitions, tags)
     return dg.RunRequest(
         run_key=f"{run.identity}:{ended.count}" if ended else run.identity,
         asset_selection=[asset_key(run.dataset)],

@@ -26,7 +26,7 @@ from varve.planning.judgement.judgement import State
 from varve.planning.judgement.judging import RetryLimits
 from varve.planning.judgement.settled import OneByOne
 from varve.planning.mapping.dataset_mapping import listed
-from varve.planning.reconcile import Limits, Planner, reconcile
+from varve.planning.reconcile import Limits, Planner, RunPlan, overview, reconcile
 from varve.planning.run_requests import landing_source
 
 if TYPE_CHECKING:
@@ -190,6 +190,13 @@ def test_so_it_does_after_hundreds_of_histories(opened: psycopg.Connection, even
     compare_in_bulk(opened, events)
 
 
+def states(plan: RunPlan) -> dict[str, dict[str, State]]:
+    return {
+        name: {path: judgement.state for path, judgement in judgements.items()}
+        for name, judgements in plan.judgements.items()
+    }
+
+
 def compare_in_bulk(opened: psycopg.Connection, events: list[tuple[str, int, str]]) -> None:
     """Plan in bulk and by looking at each partition, and compare the judgements, the runs and each answer."""
     fill(opened)
@@ -208,6 +215,9 @@ def compare_in_bulk(opened: psycopg.Connection, events: list[tuple[str, int, str
         assert dict(plan.judgements[name]) == unsettled, name
     assert [run.identity for run in plan.runs] == [run.identity for run in one_by_one.runs]
     assert plan.retire == one_by_one.retire
+    seen = overview(GRAPH, facts, now=NOW, limits=LIMITS)
+    assert states(seen) == states(one_by_one)
+    assert [run.in_words for run in seen.runs] == [run.in_words for run in one_by_one.runs]
     for dataset in GRAPH.datasets.values():
         landing = landing_source(dataset) if dataset.landing else ""
         wanted = [

@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
+import pendulum
 import pytest
 
 from tests.cli.shop import Shop
 from tests.support.project import ROOT
 from tests.support.workbench import Workbench
 from varve.catalog.catalog import Catalog
+from varve.cli.context import chosen_graph
 from varve.cli.plan.open_plan import opened_plan
 from varve.cli.plan.why import why, why_of
 from varve.dagster.assets.datasets import graph_of
@@ -27,6 +29,7 @@ from varve.dagster.discovery import graph_of_folder
 from varve.dagster.instance import open_instance
 from varve.dagster.runs.storage_tables import opened_tables
 from varve.model.partitions.key import PartitionKey
+from varve.planning.reconcile import Limits, Planner
 from varve.project import Project
 from varve.services.postgres import connect
 
@@ -114,11 +117,19 @@ def test_a_partition_is_judged_by_what_it_reads_alone_as_by_a_plan_of_everything
         with opened_plan() as opened:
             judgements = opened.plan().judgements
             of_all = why_of(shop.asset("revenue").dataset, key, opened, judgements)
-            judged = opened.plan(only={sales.name, revenue}).judgements
+            judged = (
+                Planner(chosen_graph(), Limits(), keep_settled=True, only={sales.name, revenue})
+                .tick(opened.facts, None, now=pendulum.now("UTC"), members=opened.members, codes=opened.facts.codes)
+                .judgements
+            )
+            seen = opened.overview().judgements
         assert why(revenue, ["day=2026-11-02"]) == of_all
     assert [each["state"] for each in of_all["reads"]] == ["in flight"]
     assert judgements[sales.name]
     assert all(judged[name] == judgements[name] for name in (sales.name, revenue))
+    assert {name: {path: each.state for path, each in paths.items()} for name, paths in seen.items()} == {
+        name: {path: each.state for path, each in paths.items()} for name, paths in judgements.items()
+    }
 
 
 def test_the_tables_of_dagsters_storage_say_what_dagster_says(shop: Shop) -> None:

@@ -69,7 +69,7 @@ def heat_and_changes() -> tuple[dict[str, Any], CodePlan]:
     """Return the heat map as plain values, and what the code here changes."""
     with opened_plan() as open_plan:
         plan = code_plan(open_plan)
-        picture = heat_of(chosen_graph(), open_plan.plan())
+        picture = heat_of(chosen_graph(), open_plan.overview())
         return picture | {
             "due": with_estimates(picture["due"], Backfills(open_plan.connection)),
             "changes": plan_values(plan),

@@ -15,11 +15,11 @@ from varve.cli.context import chosen_graph, chosen_settings
 from varve.dagster.automation.looking_up import facts_and_members
 from varve.dagster.automation.planner_facts import limits_of
 from varve.planning.operations.one_partition import judged_with_inputs
-from varve.planning.reconcile import Planner
+from varve.planning.reconcile import overview, reconcile
 from varve.services.postgres import connect
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
     import psycopg
 
@@ -38,10 +38,19 @@ class OpenPlan:
     facts: CatalogFacts
     members: Members
 
-    def plan(self, *, only: Collection[str] | None = None) -> RunPlan:
-        """Return the plan as of now: every partition judged, or those of the datasets of `only`."""
-        planner = Planner(chosen_graph(), limits_of(chosen_settings()), keep_settled=True, only=only)
-        return planner.tick(self.facts, None, now=pendulum.now("UTC"), members=self.members, codes=self.facts.codes)
+    def overview(self) -> RunPlan:
+        """Return the plan as of now, with the state of every partition; what is settled has no reason of its own."""
+        return overview(
+            chosen_graph(), self.facts,
+            now=pendulum.now("UTC"), members=self.members, limits=limits_of(chosen_settings()), codes=self.facts.codes,
+        )  # fmt: skip
+
+    def plan(self) -> RunPlan:
+        """Return the plan as of now: every partition judged, each with its reason."""
+        return reconcile(
+            chosen_graph(), self.facts,
+            now=pendulum.now("UTC"), members=self.members, limits=limits_of(chosen_settings()), codes=self.facts.codes,
+        )  # fmt: skip
 
     def judged(self, dataset: Dataset, path: str) -> Mapping[str, Mapping[str, Judgement]]:
         """Return the judgements as of now of one partition and of all that it is made from, by dataset and path."""

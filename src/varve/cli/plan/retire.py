@@ -44,7 +44,7 @@ def retire(name: str | None, *, dry_run: bool) -> list[dict[str, Any]]:
             reasons_by_dataset = {dataset.name: dict.fromkeys(sorted(catalog.current(dataset.name)), _REMOVED)}
         else:
             wanted = None if name is None else dataset_named(name, chosen_graph()).name
-            plan = open_plan.plan()
+            plan = open_plan.overview()
             reasons_by_dataset = {
                 dataset_name: {path: plan.judgements[dataset_name][path].reason for path in paths}
                 for dataset_name, paths in plan.retire.items()

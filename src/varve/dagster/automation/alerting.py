@@ -29,7 +29,7 @@ from varve.model.errors import counted
 from varve.planning.operations.conditions import AlertFacts, AlertLimits, conditions
 from varve.planning.operations.digest import digest
 from varve.planning.operations.quiet_hours import QuietHours
-from varve.planning.reconcile import reconcile
+from varve.planning.reconcile import overview
 from varve.services.channels import channels_of
 from varve.services.disks import disks_of
 from varve.services.postgres import connect
@@ -107,7 +107,7 @@ def evaluate(
     with connect(settings, application="varve alerts") as connection:
         Catalog(connection).ensure_schema()
         catalog_facts, members = looked_up(graph, connection, instance, settings)
-        plan = reconcile(
+        plan = overview(
             graph, catalog_facts, now=pendulum.now("UTC"), members=members, limits=limits_of(settings),
             codes=catalog_facts.codes,
         )  # fmt: skip

@@ -21,7 +21,7 @@ from varve.planning.arrivals.arrivals import Rejected
 from varve.planning.graph import Graph
 from varve.planning.judgement.judgement import State
 from varve.planning.operations.heat import WORST_FIRST, heat
-from varve.planning.reconcile import RunPlan, reconcile
+from varve.planning.reconcile import RunPlan, overview
 from varve.project import Project
 from varve.services.postgres import connect
 from varve.services.settings import Settings
@@ -103,7 +103,7 @@ def look(graph: Graph, instance: dg.DagsterInstance, settings: Settings) -> tupl
     """
     with connect(settings, application="varve report") as connection:
         facts, members = looked_up(graph, connection, instance, settings)
-        plan = reconcile(
+        plan = overview(
             graph, facts, now=pendulum.now("UTC"), members=members, limits=limits_of(settings), codes=facts.codes
         )
         return plan, RejectedArrivals(connection).all()

@@ -56,3 +56,7 @@ class Judgement:
     together: int = 0
     backfill: bool = False
     changed: ChangedInputs = UNCHANGED
+
+
+# Of a partition whose only fact is a batch that was made from exactly the current inputs, as nearly all are.
+SETTLED = Judgement(State.CURRENT, "made from what is current")

@@ -18,7 +18,7 @@ from varve.model.partitions.texts import length_text
 from varve.model.policy import OnCodeChange, OnUpstreamChange
 from varve.planning.judgement.code import SAME_CODE, CodeState, MadeBy, hold_reason, keeps_earlier
 from varve.planning.judgement.inputs import Inputs, instant
-from varve.planning.judgement.judgement import Judgement, State
+from varve.planning.judgement.judgement import SETTLED, Judgement, State
 from varve.planning.reasons import UNCHANGED
 
 if TYPE_CHECKING:
@@ -49,7 +49,6 @@ class RetryLimits:
         return min(self.most, self.first * 2.0 ** min(failures - 1, 40))
 
 
-_CURRENT = Judgement(State.CURRENT, "made from what is current")
 _BY_EARLIER_CODE = "; by earlier code, which stays for windows before the boundary of FORWARD FROM"
 _OUTDATED = "made by other code than is deployed"
 _OUTDATED_ON_HOLD = f"{_OUTDATED}; `varve apply --rebuild` or `--forward-from` decides what follows"
@@ -164,16 +163,16 @@ def _settled_by_inputs(dataset: Dataset, inputs: Inputs, fact: Fact) -> Judgemen
         return Judgement(State.ACCEPTED, reason, pending=waits, until=inputs.until)
     # An input may get the same rows again. Else this partition changes too, and a reader of both would run twice.
     if inputs.pending and dataset.policy.on_upstream_change is OnUpstreamChange.REBUILD:
-        reason = f"{_CURRENT.reason}, of which {some(inputs.pending, limit=1)} is about to change"
+        reason = f"{SETTLED.reason}, of which {some(inputs.pending, limit=1)} is about to change"
         return Judgement(State.CURRENT, reason, pending=True, until=inputs.until)
-    reason = _CURRENT.reason
+    reason = SETTLED.reason
     if inputs.spared:
         reason = f"spared: nothing that it reads of {some(inputs.spared, limit=2)} has changed"
     elif inputs.late:
         late = some(inputs.late, limit=2)
         reason = f"kept as it is: {late} changed longer after its window than {length_text(_within(dataset))}"
     elif inputs.until is None:
-        return _CURRENT
+        return SETTLED
     return Judgement(State.CURRENT, reason, until=inputs.until)
 
 
@@ -228,7 +227,7 @@ def _first_batch(dataset: Dataset, inputs: Inputs) -> str:
         return "missing"
     if dataset.arrives:
         return f"new in {dataset.external}" if dataset.external else f"{dataset.table} arrived"
-    return "first batch, what it reads is there" if inputs.inputs else "first batch"
+    return "first batch"
 
 
 def _tried(

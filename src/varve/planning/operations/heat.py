@@ -38,7 +38,7 @@ WORST_FIRST = (
 def heat(graph: Graph, plan: RunPlan) -> dict[str, Any]:
     """For each dataset the number of partitions by state, and its cells in order (first and last partition, state).
 
-    `plan` is a result of `reconcile`, which has a judgement of every partition.
+    `plan` is a result of `overview` or `reconcile`, which has a judgement of every partition.
     """
     return {
         "datasets": [heat_of_dataset(dataset.name, plan.judgements[dataset.name]) for dataset in graph.in_order()],

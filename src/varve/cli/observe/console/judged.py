@@ -30,9 +30,8 @@ from varve.cli.problems.rejected import left_out_values, rejected_values
 from varve.dagster.automation.planner_facts import limits_of
 from varve.dagster.automation.reconciling import looked_up
 from varve.dagster.instance import open_instance
-from varve.planning.judgement.judgement import Judgement, State
 from varve.planning.operations.heat import due_runs, heat_of_dataset
-from varve.planning.reconcile import Planner
+from varve.planning.reconcile import Planner, with_settled
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,13 +41,13 @@ if TYPE_CHECKING:
     from varve.model.dataset import Dataset
     from varve.model.partitions.dimension import Members
     from varve.planning.graph import Graph
+    from varve.planning.judgement.judgement import Judgement
     from varve.project import Project
 
 # A page is at most so old, unless something takes longer to be judged.
 _SECONDS = 5.0
 # So long a page waits for what has changed, before it shows what was judged last.
 _PATIENCE = 0.2
-SETTLED = Judgement(State.CURRENT, "made from what is current")
 
 
 @dataclass(frozen=True)
@@ -188,11 +187,9 @@ class JudgedPlan:
         for dataset in graph.in_order():
             # A copy: the planner changes its own in the next look, while pages read this one. And it keeps nothing of
             # what is settled, which PostgreSQL tells it all at once.
-            settled = dict.fromkeys(self._existing.get(dataset.name, ()), SETTLED)
             before = last.datasets[dataset.name] if last is not None and last.graph is graph else None
-            judged = SeenDataset(
-                dataset, {**settled, **plan.judgements[dataset.name]}, {} if before is None else before.places
-            )
+            judgements = with_settled(plan.judgements[dataset.name], self._existing.get(dataset.name, ()))
+            judged = SeenDataset(dataset, judgements, {} if before is None else before.places)
             # What is made of one that has not changed is kept with it.
             datasets[dataset.name] = before if before is not None and before == judged else judged
         at = f"{pendulum.now('UTC'):YYYY-MM-DD HH:mm:ss} UTC"

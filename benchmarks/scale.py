@@ -10,7 +10,9 @@ over all folders. The Hive table follows where there are no more than `--project
 takes them one by one.
 
 Of each step: wall seconds; processor seconds of this process and of Spark's, which count where others use the machine
-too; and the most memory that each of the two held. Spark is local, so its process is driver and executors.
+too; and the most memory that each of the two held. Spark is local, so its process is driver and executors. Then what
+Spark's UI says of the same steps: how many tasks there were, what they spilled to disk, and of the stage that ran
+longest how long its tasks took.
 """
 
 from __future__ import annotations
@@ -18,10 +20,12 @@ from __future__ import annotations
 import argparse
 import contextlib
 import datetime as dt
+import json
 import threading
 import time
+import urllib.request
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pendulum
 import psutil
@@ -36,6 +40,7 @@ from varve.model.partitions.dimension import TimeDimension
 from varve.model.partitions.grain import Grain
 from varve.model.partitions.partitioning import Partitioning
 from varve.model.schema import Column, ColumnType, Schema
+from varve.services.ports import free_port
 from varve.services.postgres import connect
 from varve.services.postgres_server import PostgresServer
 from varve.services.spark import open_session
@@ -66,6 +71,50 @@ _YEAR, _MILLION = 365, 1_000_000
 _LOOK_SECONDS = 0.05
 
 
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A stage as Spark's UI shows it: seconds that its tasks ran, all, the median one and the longest one."""
+
+    number: int
+    tasks: int
+    seconds: float
+    spilled: int
+    median: float
+    longest: float
+
+
+class SparkUi:
+    """What Spark's UI, on a port of this machine, knows of stages that are complete."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        (application, *_) = self._asked("")
+        self._application = application["id"]
+        self._seen: set[tuple[int, int]] = set()
+
+    def new_stages(self) -> list[Stage]:
+        """The stages that have ended since the last time."""
+        stages = []
+        for stage in self._asked(f"/{self._application}/stages?status=complete"):
+            identity = (stage["stageId"], stage["attemptId"])
+            if identity not in self._seen:
+                self._seen.add(identity)
+                times = self._asked(
+                    f"/{self._application}/stages/{identity[0]}/{identity[1]}/taskSummary?quantiles=0.5,1.0"
+                )["executorRunTime"]
+                stages.append(
+                    Stage(
+                        identity[0], stage["numTasks"], stage["executorRunTime"] / 1_000, stage["diskBytesSpilled"],
+                        times[0] / 1_000, times[1] / 1_000,
+                    )
+                )  # fmt: skip
+        return stages
+
+    def _asked(self, path: str) -> Any:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self._port}/api/v1/applications{path}", timeout=60) as answer:
+            return json.load(answer)
+
+
 @dataclass
 class Cost:
     """What one step took: seconds, and the most memory in MB of this process and of Spark's."""
@@ -75,6 +124,7 @@ class Cost:
     spark: float = 0.0
     here_mb: float = 0.0
     spark_mb: float = 0.0
+    stages: list[Stage] = field(default_factory=list)
 
 
 @dataclass
@@ -89,10 +139,10 @@ class Run:
 
 
 class Meter:
-    """Measures steps by the processor time and the memory of this process and of Spark's."""
+    """Measures steps by the processor time and the memory of this process and of Spark's, and by Spark's UI."""
 
-    def __init__(self, spark_pid: int) -> None:
-        self._here, self._spark = psutil.Process(), psutil.Process(spark_pid)
+    def __init__(self, spark_pid: int, ui: SparkUi) -> None:
+        self._here, self._spark, self._ui = psutil.Process(), psutil.Process(spark_pid), ui
 
     @contextlib.contextmanager
     def measured(self, run: Run, step: str) -> Iterator[None]:
@@ -118,6 +168,7 @@ class Meter:
             cost.wall += time.monotonic() - start
             cost.here += here - before[0]
             cost.spark += spark - before[1]
+            cost.stages += self._ui.new_stages()
 
     def _seconds(self) -> tuple[float, float]:
         here, spark = self._here.cpu_times(), self._spark.cpu_times()
@@ -162,6 +213,8 @@ class Bench:
 
 def measure(settings: Settings, rows: int, partitions: int, projected: int) -> Run:
     """All steps of one size."""
+    ui_port = free_port()
+    settings = settings.model_copy(update={"spark_conf": {"spark.ui.enabled": "true", "spark.ui.port": str(ui_port)}})
     spark = open_session(settings)
     pid = SparkServer(settings).pid()
     assert pid is not None
@@ -173,7 +226,10 @@ def measure(settings: Settings, rows: int, partitions: int, projected: int) -> R
         catalog = Catalog(connection)
         catalog.ensure_schema()
         store = LAKE.open(settings, catalog, lambda: spark)
-        bench, history = Bench(dataset, catalog, store, spark, settings, Meter(pid)), History(connection)
+        bench, history = (
+            Bench(dataset, catalog, store, spark, settings, Meter(pid, SparkUi(ui_port))),
+            History(connection),
+        )
         keys = list(dataset.partitioning.keys())
         bench.publish(run, "", keys, bench.frame(rows // partitions, 0, partitions))
         shown = partitions <= projected
@@ -216,6 +272,20 @@ def show(console: Console, run: Run) -> None:
     for step, cost in run.costs.items():
         numbers = (cost.wall, cost.here, cost.spark)
         table.add_row(step, *[f"{number:.1f}" for number in numbers], f"{cost.here_mb:.0f}", f"{cost.spark_mb:.0f}")
+    console.print(table)
+    table = Table("step", "tasks", "spilled MB", "longest stage: tasks", "task s, median", "longest")
+    for step, cost in run.costs.items():
+        if cost.stages:
+            most = max(cost.stages, key=lambda stage: stage.seconds)
+            tasks, spilled = sum(each.tasks for each in cost.stages), sum(each.spilled for each in cost.stages)
+            table.add_row(
+                step,
+                f"{tasks:,}",
+                f"{spilled / 1e6:,.0f}",
+                f"{most.tasks:,}",
+                f"{most.median:.2f}",
+                f"{most.longest:.2f}",
+            )
     console.print(table)
 
 

@@ -263,6 +263,9 @@ def test_readers_whose_code_is_the_same_go_back_and_forth_too(shop: Store) -> No
         shop.sql("revenue", REVENUE, store="WAREHOUSE")
         done = shop.json("evolve", "shop.revenue")
         assert (shop.totals(), shop.run_due()) == (before, [])
+        # There is no code to revert: the way back is another one, and is said.
+        with pytest.raises(VarveError, match=r"moved .*revenue to another .* varve rollback --run promote-"):
+            shop.varve("revert", done["run"])
         shop.sql("revenue", REVENUE)
         shop.varve("rollback", "--run", done["run"])
         assert (shop.totals(), shop.run_due()) == (before, [])

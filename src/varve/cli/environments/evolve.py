@@ -186,12 +186,16 @@ def _look(opened: OpenEnvironment, done: Evolution, *, rewrite: bool) -> None:
     reached = with_downstream(graph, dataset, keys, None, members=opened.members, now=pendulum.now("UTC"))
     done.rewritten = {name: len(paths) for name, paths in rewritable.items()}
     done.held = plan.held()
-    done.follows = {
-        name: len(partitions) for name, partitions in reached.items()
-        if name != dataset.name and name not in done.due and name not in rewritable and partitions
+    following = {
+        name: {key.path for key in partitions} - {*done.due.get(name, ()), *rewritable.get(name, ())}
+        for name, partitions in reached.items() if name != dataset.name
     }  # fmt: skip
-    # Without what would be computed before, it waits for that too.
-    done.waiting = {name: paths for name, paths in done.waiting.items() if name not in done.follows}
+    done.follows = {name: len(paths) for name, paths in following.items() if paths}
+    # What reads partitions that would be there waits for those, as they are not yet.
+    for name, paths in following.items():
+        for path in paths & done.waiting.get(name, {}).keys():
+            del done.waiting[name][path]
+    done.waiting = {name: reasons for name, reasons in done.waiting.items() if reasons}
 
 
 def _build(console: Console | None, opened: OpenEnvironment, done: Evolution, *, rewrite: bool, effects: bool) -> None:

@@ -8,12 +8,14 @@ Not here: going back to batches (varve/cli/batches/rollback.py).
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from varve.catalog.catalog import Catalog
 from varve.catalog.code.promotions import Promotions
 from varve.catalog.environments.environments import Environments
+from varve.catalog.history.history import History
 from varve.catalog.rows import declaration
 from varve.cli.context import chosen_graph, chosen_settings
 from varve.cli.environments import promotions, work
@@ -22,6 +24,7 @@ from varve.model.errors import VarveError, counted, some
 from varve.planning.environment_runs import Wanted
 from varve.services.postgres import connect
 from varve.stores.environments.promotion import LeftBehind
+from varve.stores.environments.undoing import left_generations
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -81,8 +84,11 @@ def revert(console: Console | None, name: str) -> Reverted:
         Catalog(connection).ensure_schema()
         plan, before = _before(connection, name)
         earlier = {dataset: deployment for dataset, deployment in before.items() if deployment is not None}
-        here = all(graph.code_versions.get(name) == deployment.code_version for name, deployment in earlier.items())
-        if not here:
+        not_here = {
+            name for name, deployment in earlier.items()
+            if graph.code_versions.get(name) != deployment.code_version
+        }  # fmt: skip
+        if not_here:
             graph = _with_code_before(graph, plan, earlier)
         environment = f"revert_{plan.number}"
         environments = Environments(connection)
@@ -93,16 +99,20 @@ def revert(console: Console | None, name: str) -> Reverted:
         with work.opened(environment) as opened_as_written:
             opened = replace(opened_as_written, graph=graph)
             done, left = opened.take(wanted)
-            if left and not here:
+            if impossible := {name: paths for name, paths in left.items() if name in not_here}:
                 work.drop(environment)
-                raise _to_be_computed(plan, left)
+                raise _to_be_computed(plan, impossible)
             if left:
-                done = opened.run(wanted, before=work.announcing(console), done=done)
-            promotion = promotions.promote_opened(console, opened, connection, LeftBehind.REFUSE, run_first=here)
+                # Readers whose code is here are made of what is taken back, those that the promotion added, too.
+                with_code = tuple(name for name in wanted.datasets if name not in not_here)
+                done = opened.run(Wanted(datasets=with_code), before=work.announcing(console), done=done)
+            promotion = promotions.promote_opened(
+                console, opened, connection, LeftBehind.REFUSE, run_first=not not_here
+            )
     work.drop(environment)
     added = tuple(dataset for dataset, deployment in before.items() if deployment is None)
     codes = {dataset: deployment.code_version for dataset, deployment in earlier.items()}
-    return Reverted(plan, codes, added, done.taken, done.computed, promotion, here)
+    return Reverted(plan, codes, added, done.taken, done.computed, promotion, not not_here)
 
 
 def show(console: Console, reverted: Reverted) -> None:
@@ -128,6 +138,13 @@ def _before(connection: psycopg.Connection, name: str) -> tuple[PromotionPlan, d
     plan = promotions.made(name)
     before = promotions.code_before(plan)
     if not any(before.values()):
+        if moved := sorted(left_generations(connection, History(connection).of_run(plan.run_id))):
+            raise VarveError(
+                f"promotion {plan.number} of {plan.environment} has replaced no code: it moved {some(moved)} to an"
+                "other generation, which the same code made. Nothing was changed. Readers go back with all that moved "
+                f"then by: varve rollback --run {shlex.quote(plan.run_id)}; or, with what was corrected since, by the "
+                f"declaration of before and: varve evolve {moved[0]}"
+            )
         raise VarveError(
             f"promotion {plan.number} of {plan.environment} has replaced no code: what it made current was made by the "
             "code before from what was current, and going back would change nothing. Nothing was changed."

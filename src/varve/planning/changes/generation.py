@@ -11,11 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from varve.model.dataset import StoreKind
 from varve.model.evolution import DeclaredColumns, evolution, former_problems, partition_problems
 from varve.model.partitions.own_calendar import changed_windows
+
+if TYPE_CHECKING:
+    from varve.model.schema import Column
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +128,26 @@ def has_same_partitions(before: Shape, after: Shape) -> bool:
     return old.partitions == new.partitions and not changed_windows(old.windows or new.windows, new.windows)
 
 
+def sources_of(columns: Sequence[Column], before: Shape) -> dict[str, Column]:
+    """By the name of a column that is declared now the column of the generation before whose values it has.
+
+    That is the one of its name or of a name that it had; or, where the declaration goes back behind a rename, the one
+    that had its name. Without one there is no entry.
+    """
+    known = {old.name: old for old in before.columns.data}
+    declared = {column.name for column in columns}
+    renamed_since = {name: old for old in before.columns.data if old.name not in declared for name in old.was}
+    sources = {
+        column.name: next((known[name] for name in (column.name, *reversed(column.was)) if name in known), None)
+        for column in columns
+    }
+    taken = {source.name for source in sources.values() if source is not None}
+    for name, source in sources.items():
+        if source is None and (renamed := renamed_since.get(name)) is not None and renamed.name not in taken:
+            sources[name] = renamed
+    return {name: source for name, source in sources.items() if source is not None}
+
+
 def not_rewritable(before: Shape, after: Shape) -> str:
     """Why renaming, dropping and casting columns does not make rows of the one declaration rows of the other.
 
@@ -132,11 +155,10 @@ def not_rewritable(before: Shape, after: Shape) -> str:
     """
     if not has_same_partitions(before, after):
         return "Its partitions are other ones."
-    names = {column.name for column in before.columns.data}
-    sources = [names & {column.name, *column.was} for column in after.columns.data]
-    added = [column for column, source in zip(after.columns.data, sources, strict=True) if not source]
+    sources = sources_of(after.columns.data, before)
+    added = [column for column in after.columns.data if column.name not in sources]
     # A column that goes while another comes may have been renamed, which would lose its values without a word.
-    dropped = names.difference(*sources)
+    dropped = {column.name for column in before.columns.data} - {source.name for source in sources.values()}
     if added and dropped:
         gone, come = ", ".join(sorted(dropped)), ", ".join(column.name for column in added)
         return f"{gone} goes while {come} comes; where it is the same column, say RENAMED FROM."

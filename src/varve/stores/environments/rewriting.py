@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from varve.model.errors import BadInput, counted, some
 from varve.model.schema import Schema
 from varve.model.store_options import LakeOptions, WarehouseOptions
+from varve.planning.changes.generation import sources_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from varve.catalog.catalog import Catalog
     from varve.model.batch import Batch
     from varve.model.dataset import Dataset
-    from varve.model.schema import Column, ColumnType
+    from varve.model.schema import ColumnType
     from varve.planning.changes.generation import Shape
     from varve.stores.store import Store
 
@@ -77,7 +78,8 @@ class Rewriter:
         """The rows with the columns that are declared now. Raises BadInput where a value would be another one."""
         from pyspark.sql import functions as spark
 
-        pairs = [(column, source_of(column, self.before)) for column in self.dataset.schema.columns]
+        sources = sources_of(self.dataset.schema.columns, self.before)
+        pairs = [(column, sources.get(column.name)) for column in self.dataset.schema.columns]
         cast = [(column, source) for column, source in pairs if source is not None and source.type != column.type]
         if cast:
             changes = {
@@ -111,12 +113,6 @@ class Rewriter:
         assert row is not None, "there are such values"
         where = " ".join(f"{column}={row[column]}" for column in partitions)
         return f"{row[name]!s} of {where or 'its only partition'}, which is no {kind}"
-
-
-def source_of(column: Column, before: Shape) -> Column | None:
-    """The column of the generation before that this one shows; None where there was none."""
-    known = {old.name: old for old in before.columns.data}
-    return next((known[name] for name in (column.name, *reversed(column.was)) if name in known), None)
 
 
 def former(dataset: Dataset, before: Shape) -> Dataset:

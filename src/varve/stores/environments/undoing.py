@@ -29,12 +29,13 @@ from varve.stores.together import PendingChange, make_current
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     import psycopg
 
     from varve.catalog.catalog import Catalog
     from varve.catalog.code.deployments import Deployment
+    from varve.catalog.history.rows import Reversal
     from varve.model.batch import Batch, BatchId
     from varve.model.build import Build
     from varve.model.dataset import Dataset
@@ -64,6 +65,17 @@ class Undo:
     since: tuple[str, ...] = ()
 
 
+def left_generations(connection: psycopg.Connection, changes: Sequence[Reversal]) -> dict[str, int]:
+    """By dataset the generation that readers left with these changes of one run; none where they stayed in it."""
+    generations, left = Generations(connection), {}
+    for name, now in generations.published({change.dataset for change in changes}).items():
+        ids = {change.partition: change.before for change in changes if change.dataset == name and change.before}
+        made = generations.made(name, ids)
+        if made is not None and made.generation != now.generation:
+            left[name] = made.generation
+    return left
+
+
 @dataclass(frozen=True)
 class Undoing:
     """Undoes promotions.
@@ -82,15 +94,9 @@ class Undoing:
 
         Raises VarveError where something that it published was replaced since.
         """
-        history, generations = History(self.catalog.connection), Generations(self.catalog.connection)
+        history = History(self.catalog.connection)
         changes = history.of_run(run_id)
-        published = generations.published({change.dataset for change in changes})
-        moved = {}
-        for name, now in published.items():
-            ids = {change.partition: change.before for change in changes if change.dataset == name and change.before}
-            made = generations.made(name, ids)
-            if made is not None and made.generation != now.generation:
-                moved[name] = made.generation
+        moved = left_generations(self.catalog.connection, changes)
         if not moved:
             return []
         newer = [f"{change.dataset} {change.partition}" for change in changes if change.current != change.published]

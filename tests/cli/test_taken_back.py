@@ -1,0 +1,68 @@
+"""`varve revert`: what a promotion has added, and a correction under a name that goes with it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.cli.test_environments import DAYS, REVENUE, Store, name_of, shop, shop_at_rest  # noqa: F401 - fixtures
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.spark
+
+TWICE = "AS SELECT SUM(revenue.cents) * 2 AS cents FROM {db}.revenue WHERE revenue.day = today;"
+RENAMED = "article STRING NOT NULL RENAMED FROM product"
+
+
+def test_a_dataset_that_was_added_is_made_anew_of_what_is_taken_back(shop: Store) -> None:  # noqa: F811
+    """With the promoted code here still: the code of the added one is here, and may compute."""
+    before, name = shop.totals(), name_of(shop)
+    shop.varve("env", "create", name)
+    shop.only_dearer_than(150)
+    shop.sql("twice", TWICE, store="WAREHOUSE")
+    shop.varve("env", "run", name)
+    shop.varve("promote", name)
+    assert shop.totals() == {day: 200 + number for number, day in enumerate(DAYS)}
+    run = shop.rows("select max(run_id) from varve.publish where run_id like 'promote-%'")[0][0]
+    back = shop.json("revert", run)
+    assert back["computed"] == {f"{shop.db}.twice": len(DAYS)}
+    assert back["added"] == [f"{shop.db}.twice"]
+    assert shop.totals() == before
+    twice = dict(shop.rows("select day, cents::bigint from shop.twice"))
+    assert twice == {day: 2 * cents for day, cents in before.items()}
+
+
+@pytest.mark.parametrize("way", ["revert", "evolve"])
+def test_a_correction_under_the_new_name_of_a_column_goes_back_behind_the_rename(
+    way: str, shop: Store, tmp_path: Path  # noqa: F811
+) -> None:  # fmt: skip
+    declared = shop.root / f"{shop.db}_assets" / "sales.sql"
+    first = declared.read_text()
+    declared.write_text(first.replace("product STRING NOT NULL", RENAMED))
+    shop.sql("revenue", REVENUE.replace("product", "article"))
+    run = shop.json("evolve", "shop.sales")["run"]
+    file = tmp_path / f"sales_{DAYS[0]}.csv"
+    file.write_text("article,cents\npen,9000\n")
+    shop.varve("correct", "shop.sales", str(file))
+    corrected = shop.totals()
+    assert corrected[DAYS[0]] == 9_000
+    declared.write_text(first)
+    shop.sql("revenue", REVENUE)
+    shop.varve("revert", run) if way == "revert" else shop.varve("evolve", "shop.sales")
+    assert shop.totals() == corrected
+    assert shop.run_due() == []
+    assert shop.json("env", "list") == []
+    # A file of the partner, with the name that is declared again.
+    shop.send(DAYS[1], ("pen", 5), ("ink", 6))
+    shop.run_due()
+    assert shop.totals() == corrected | {DAYS[1]: 11}
+    # Of what is renamed again, nothing waits that would be made of what is rewritten.
+    declared.write_text(first.replace("product STRING NOT NULL", RENAMED.replace("article", "label")))
+    shop.sql("revenue", REVENUE.replace("product", "label"))
+    looked = shop.json("evolve", "shop.sales", "--dry-run")
+    assert (looked["rewritten"], looked["waiting"]) == ({f"{shop.db}.sales": len(DAYS)}, {})
+    of_revenue = len(looked["due"].get(f"{shop.db}.revenue", ())) + looked["follows"].get(f"{shop.db}.revenue", 0)
+    assert of_revenue == len(DAYS)

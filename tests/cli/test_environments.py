@@ -259,7 +259,8 @@ def test_a_week_in_an_environment_a_correction_meanwhile_a_promotion_and_the_way
     shop.send(DAYS[4], ("pen", 100), ("ink", 2_000))
     shop.run_due()
     assert shop.totals() == dearer | {DAYS[4]: 2_000}
-    run = shop.rows("select max(run_id) from varve.publish where run_id like 'promote-%'")[0][0]
+    promoted = "select run_id from varve.publish where dataset = 'shop.revenue' and run_id like 'promote-%'"
+    ((run,),) = shop.rows(promoted)
     with pytest.raises(VarveError, match=f"varve revert {run}"):
         shop.varve("rollback", "--run", run)
     with pytest.raises(VarveError, match=rf"would be made from has changed \(\w+.revenue day={DAYS[4]}, "):

@@ -1,12 +1,16 @@
-"""`varve revert`: what a promotion has added, and a correction under a name that goes with it."""
+"""The way back: what a promotion has added, a correction under a name that goes with it, and one that was killed."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.errors import AnalysisException
 
 from tests.cli.test_environments import DAYS, REVENUE, Store, name_of, shop, shop_at_rest  # noqa: F401 - fixtures
+from varve.model.errors import VarveError
+from varve.services.spark import open_session
+from varve.stores.lake.store import LakeStore
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,7 +30,7 @@ def test_a_dataset_that_was_added_is_made_anew_of_what_is_taken_back(shop: Store
     shop.varve("env", "run", name)
     shop.varve("promote", name)
     assert shop.totals() == {day: 200 + number for number, day in enumerate(DAYS)}
-    run = shop.rows("select max(run_id) from varve.publish where run_id like 'promote-%'")[0][0]
+    run = shop.rows("select run_id from varve.publish where dataset = 'shop.revenue' order by published_at")[-1][0]
     back = shop.json("revert", run)
     assert back["computed"] == {f"{shop.db}.twice": len(DAYS)}
     assert back["added"] == [f"{shop.db}.twice"]
@@ -66,3 +70,42 @@ def test_a_correction_under_the_new_name_of_a_column_goes_back_behind_the_rename
     assert (looked["rewritten"], looked["waiting"]) == ({f"{shop.db}.sales": len(DAYS)}, {})
     of_revenue = len(looked["due"].get(f"{shop.db}.revenue", ())) + looked["follows"].get(f"{shop.db}.revenue", 0)
     assert of_revenue == len(DAYS)
+
+
+class Killed(BaseException):
+    """The process ends here, as by kill -9: nothing that comes after it is done."""
+
+
+@pytest.mark.parametrize("store", ["LAKE", "WAREHOUSE"])
+def test_one_that_is_killed_before_it_has_shown_what_it_moved_shows_it_when_it_is_typed_again(
+    store: str, shop: Store, monkeypatch: pytest.MonkeyPatch  # noqa: F811
+) -> None:  # fmt: skip
+    def rows_of_the_lake() -> int:
+        return open_session(shop.settings).table(f"{shop.db}.revenue").count()
+
+    if store == "LAKE":
+        shop.sql("revenue", REVENUE, store="WAREHOUSE")
+        shop.varve("evolve", "shop.revenue")
+    shop.sql("revenue", REVENUE, store=store, also=" AND sales.cents > 0" if store == "WAREHOUSE" else "")
+
+    def killed(*_: object) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LakeStore, "published", killed)
+        patched.setattr(LakeStore, "left", killed)
+        with pytest.raises(Killed):
+            shop.varve("evolve", "shop.revenue")
+    done = shop.json("evolve", "shop.revenue")
+    assert (done["reasons"], shop.json("env", "list")) == ([], [])
+    if store == "LAKE":
+        assert done["shown"] == {f"{shop.db}.revenue": len(DAYS)}
+        assert rows_of_the_lake() == 2 * len(DAYS)
+    else:
+        with pytest.raises(AnalysisException, match="TABLE_OR_VIEW_NOT_FOUND"):
+            rows_of_the_lake()
+        # Its code was another one too; what is declared here does not say what that has made.
+        run = shop.rows("select run_id from varve.publish where dataset = 'shop.revenue' order by published_at")[-1][0]
+        with pytest.raises(VarveError, match=r"was of another generation .* Check out the code before"):
+            shop.varve("revert", run)
+    assert shop.run_due() == []

@@ -18,10 +18,10 @@ from varve.cli.batches.sweep_report import Amount, Report
 from varve.cli.context import chosen_graph, chosen_settings
 from varve.cli.environments.work import drop as drop_environment
 from varve.cli.selection import refuse_of_others
-from varve.model.errors import ServiceUnavailable, VarveError
+from varve.model.errors import VarveError
 from varve.project import NoProject
+from varve.stores.catching_up import catch_up
 from varve.stores.open import open_store
-from varve.stores.together import hide
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Mapping, Sequence
@@ -67,9 +67,7 @@ def sweep(
             for expired in report.expired_environments:
                 drop_environment(expired)
             _finish_drops(report, history, stores, dataset)
-            for moved, kind in ((name, kind) for name, kind in generations.all_left() if name not in of_others):
-                hide(catalog, stores[kind], moved)
-            _catch_up(catalog, stores, kinds)
+            catch_up(catalog, stores.__getitem__, chosen_graph().datasets, kinds)
         declared = _declared(kinds)
         # A dataset that was dropped, and perhaps declared again, has several names in the catalog.
         for name in [None] if dataset is None else kinds:
@@ -146,22 +144,6 @@ def _project_name() -> str:
         return chosen_graph().project
     except NoProject:
         return ""
-
-
-def _catch_up(catalog: Catalog, stores: dict[str, Store], names: Iterable[str]) -> None:
-    """Let lagging projections catch up with the catalog, so that no reader needs a retired batch.
-
-    A projection whose store cannot be reached is skipped; the data that it may still show is not swept.
-    """
-    for name in names:
-        lags = catalog.lagging(name) or catalog.withdrawn(name)
-        dataset = chosen_graph().datasets.get(name) if lags else None
-        # A declaration of another generation does not say what readers of this one see.
-        if dataset is not None and not Generations(catalog.connection).breaking([dataset]):
-            try:
-                stores[dataset.store].follow(dataset)
-            except ServiceUnavailable:
-                continue
 
 
 def _finish_drops(report: Report, history: History, stores: Mapping[str, Store], dataset: str | None) -> None:

@@ -9,15 +9,17 @@ Not here: the environment (varve/dagster/environments.py) and the promotion (var
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cache
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 import pendulum
 
+from varve.catalog.catalog import Catalog
 from varve.catalog.code.generations import Generations, shape_of
 from varve.catalog.environments.environments import Environments
 from varve.cdc.capture.positions import Positions
-from varve.cli.context import chosen_graph
+from varve.cli.context import chosen_graph, chosen_settings
 from varve.cli.environments import promotions, work
 from varve.cli.selection import refuse_of_others, who
 from varve.model.errors import VarveError, counted, nearest, some
@@ -25,7 +27,10 @@ from varve.planning.backfill import with_downstream
 from varve.planning.changes.generation import begins_generation
 from varve.planning.environment_runs import Wanted
 from varve.planning.judgement.judgement import State
+from varve.services.spark import open_session
+from varve.stores.catching_up import catch_up
 from varve.stores.environments.promotion import LeftBehind
+from varve.stores.open import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -52,6 +57,7 @@ class Evolution:
         rewritten: by dataset how many partitions were or would be rewritten from those of the generation before.
         lacking: by dataset what readers had before and miss now, and why.
         held: by dataset and partition why it stays as it is, although what it reads is other now.
+        shown: by dataset how many batches readers are shown that were current before, as of one that was killed.
         run: under which the publish is recorded; "" where nothing was published.
     """
 
@@ -67,6 +73,7 @@ class Evolution:
     waiting: dict[str, dict[str, str]] = field(default_factory=dict)
     lacking: dict[str, dict[str, str]] = field(default_factory=dict)
     held: dict[str, dict[str, str]] = field(default_factory=dict)
+    shown: dict[str, int] = field(default_factory=dict)
 
     def as_values(self) -> dict[str, Any]:
         """Return it as plain values for `--json`."""
@@ -74,7 +81,7 @@ class Evolution:
             "dataset": self.dataset, "reasons": list(self.reasons), "due": self.due, "rewritten": self.rewritten,
             "computed": self.computed, "taken": self.taken, "partitions": self.partitions, "run": self.run or None,
             "follows": self.follows, "waiting": self.waiting, "lacking": self.lacking,
-            "held": self.held,
+            "held": self.held, "shown": self.shown,
         }  # fmt: skip
 
 
@@ -129,6 +136,14 @@ def evolve(
             if dry_run and not is_made:
                 work.drop(name)
             raise
+        if not dry_run:
+            settings, catalog = chosen_settings(), Catalog(connection)
+            session = cache(lambda: open_session(settings))
+            # One that was killed right after its transaction has not shown all of it.
+            done.shown = catch_up(
+                catalog, lambda kind: open_store(kind, settings, catalog, session), graph.datasets,
+                [dataset, *sorted(graph.downstream(dataset) & set(graph.own))],
+            )  # fmt: skip
         # Begun for a dataset that has moved with this one.
         for other in environments.all():
             if other.name in also_done:
@@ -209,6 +224,8 @@ def _build(console: Console | None, opened: OpenEnvironment, done: Evolution, *,
 
 def show(console: Console, done: Evolution, *, dry_run: bool) -> None:
     """Print what was done, or would be."""
+    for name, count in done.shown.items():
+        console.print(f"{name}: readers are shown {counted(count, 'batch')} that had become current before.")
     if not done.reasons:
         console.print(
             f"{done.dataset}: its declaration fits to what readers see; nothing is to be done here. Whether its code "

@@ -89,7 +89,8 @@ def revert(console: Console | None, name: str) -> Reverted:
             if graph.code_versions.get(name) != deployment.code_version
         }  # fmt: skip
         if not_here:
-            graph = _with_code_before(graph, plan, earlier)
+            _refuse_other_shape(connection, graph, plan, earlier)
+            graph = _with_code_before(graph, earlier)
         environment = f"revert_{plan.number}"
         environments = Environments(connection)
         if environment not in {other.name for other in environments.all()}:
@@ -152,19 +153,28 @@ def _before(connection: psycopg.Connection, name: str) -> tuple[PromotionPlan, d
     return plan, before
 
 
-def _with_code_before(graph: Graph, plan: PromotionPlan, earlier: Mapping[str, Deployment]) -> Graph:
+def _refuse_other_shape(
+    connection: psycopg.Connection, graph: Graph, plan: PromotionPlan, earlier: Mapping[str, Deployment]
+) -> None:
+    """Raise VarveError where what is declared here does not say what the code before has made."""
+    left = left_generations(connection, History(connection).of_run(plan.run_id))
+    for name in earlier:
+        dataset = graph.datasets.get(name)
+        columns_differ = dataset is None or _columns(declaration(dataset)) != _columns(plan.declarations.get(name, {}))
+        if columns_differ or name in left:
+            what = "had other columns" if columns_differ else "was of another generation (its windows, or its store)"
+            raise VarveError(
+                f"{name} {what} before promotion {plan.number} than in the code here. Nothing was "
+                f"changed. Check out the code before, then again: varve revert {plan.number}"
+            )
+
+
+def _with_code_before(graph: Graph, earlier: Mapping[str, Deployment]) -> Graph:
     """The graph as it stands for the code before, which is not here: for batches that exist, that is enough.
 
     A batch is taken only where that code has made it from all that is current now; which inputs those are, its trace
-    says. Raises VarveError where the declared columns were others.
+    says.
     """
-    for name in earlier:
-        dataset = graph.datasets.get(name)
-        if dataset is None or _columns(declaration(dataset)) != _columns(plan.declarations.get(name, {})):
-            raise VarveError(
-                f"{name} had other columns before promotion {plan.number} than it has in the code here. Nothing was "
-                f"changed. Check out the code before, then again: varve revert {plan.number}"
-            )
     versions = {name: deployment.code_version for name, deployment in earlier.items()}
     sources = {name: deployment.source for name, deployment in earlier.items()}
     return replace(graph, code_versions={**graph.code_versions, **versions}, sources={**graph.sources, **sources})

@@ -294,6 +294,22 @@ def test_what_is_replaced_while_a_sweep_looks_stays_too(
     agree(builder, sales)
 
 
+def test_a_folder_whose_documents_are_all_gone_is_swept_too(builder: Builder, sales: Dataset) -> None:
+    """As after a dataset went to the warehouse: a sweep took the documents first, and another one the rest."""
+    folder = Path(builder.settings.lake) / sales.db / "moved" / "_iceberg"
+    folder.mkdir(parents=True)
+    for left in ("0-1.avro", "no-document.txt", ""):
+        if left:
+            (folder / left).write_bytes(b"left")
+        with builder.store() as store:
+            mine = [Path(each.location).name for each in store.leftovers() if each.dataset == f"{sales.db}.moved"]
+            assert sorted(mine) == sorted(path.name for path in folder.iterdir())
+            store.sweep(
+                f"{sales.db}.moved", [f"{builder.settings.lake}/{sales.db}/moved/_iceberg/{name}" for name in mine]
+            )
+        assert list(folder.iterdir()) == []
+
+
 def test_a_sweep_of_everything_spares_what_a_publish_has_written_and_not_yet_committed(
     builder: Builder, sales: Dataset, connection: psycopg.Connection
 ) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 from contextlib import suppress
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from varve.model.errors import VarveError, some
@@ -137,12 +138,13 @@ def _named_until(
     for name in written_at:
         if name.endswith(folders.DOCUMENT) and name.partition("-")[0].isdigit():
             by_version.setdefault(folders.version_of(name), []).append(name)
-    versions = sorted(by_version)
+    following_of = dict(pairwise(sorted(by_version)))
     until: dict[str, dt.datetime | None] = {}
     names_of: dict[int, set[str]] = {}
-    for version, following in zip(versions, [*versions[1:], None], strict=True):
+    for version, documents in sorted(by_version.items()):
+        following = following_of.get(version)
         after = [] if following is None else [written_at[name] for name in by_version[following]]
-        for document_name in by_version[version]:
+        for document_name in documents:
             if document_name in named:
                 continue
             seen_at = [named_at[document_name]] if document_name in named_at else []

@@ -1,0 +1,44 @@
+"""Readers see what is current again, where a publish or a move to another store was made and could not be shown.
+
+Not here: how a store follows (store.py), and the sensor that asks for it (varve/dagster/automation/following.py).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from varve.catalog.code.generations import Generations
+from varve.model.errors import ServiceUnavailable
+from varve.stores.together import hide
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+
+    from varve.catalog.catalog import Catalog
+    from varve.model.dataset import Dataset
+    from varve.stores.store import Store
+
+
+def catch_up(
+    catalog: Catalog, store_of: Callable[[str], Store], declared: Mapping[str, Dataset], names: Collection[str]
+) -> dict[str, int]:
+    """Let what readers are shown of these datasets follow the catalog; by dataset how many batches they see more.
+
+    `store_of` gives the store of a kind. One that cannot be reached is skipped; the data that its readers may still be
+    shown is not swept.
+    """
+    generations = Generations(catalog.connection)
+    for moved, kind in generations.all_left():
+        if moved in names:
+            hide(catalog, store_of(kind), moved)
+    shown = {}
+    for name in names:
+        lags = catalog.lagging(name) or catalog.withdrawn(name)
+        dataset = declared.get(name) if lags else None
+        # A declaration of another generation does not say what readers of this one see.
+        if dataset is not None and not generations.breaking([dataset]):
+            try:
+                shown[name] = store_of(dataset.store).follow(dataset)
+            except ServiceUnavailable:
+                continue
+    return shown

@@ -259,7 +259,7 @@ def test_a_week_in_an_environment_a_correction_meanwhile_a_promotion_and_the_way
     shop.send(DAYS[4], ("pen", 100), ("ink", 2_000))
     shop.run_due()
     assert shop.totals() == dearer | {DAYS[4]: 2_000}
-    promoted = "select run_id from varve.publish where dataset = 'shop.revenue' and run_id like 'promote-%'"
+    promoted = "select distinct run_id from varve.publish where dataset = 'shop.revenue' and run_id like 'promote-%'"
     ((run,),) = shop.rows(promoted)
     with pytest.raises(VarveError, match=f"varve revert {run}"):
         shop.varve("rollback", "--run", run)

@@ -140,6 +140,9 @@ def evolve(
 def revert(
     promotion: Annotated[str, typer.Argument(metavar="PROMOTION", help="Its number, or how its run begins.")],
     *,
+    effects: Annotated[
+        bool, typer.Option("--effects", help="Run foreign programs and functions too, which may change other systems.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Take a promotion back: the code before is in force again, with what it makes of the inputs of now.
@@ -151,7 +154,7 @@ def revert(
     """
     from varve.cli.environments import reverting
 
-    reverted = reverting.revert(None if as_json else console, promotion)
+    reverted = reverting.revert(None if as_json else console, promotion, effects=effects)
     if as_json:
         console.print_json(json.dumps(reverted.as_values()))
     else:

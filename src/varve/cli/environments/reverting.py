@@ -73,7 +73,7 @@ class Reverted:
         }
 
 
-def revert(console: Console | None, name: str) -> Reverted:
+def revert(console: Console | None, name: str, *, effects: bool) -> Reverted:
     """Take a promotion back, given by its number or its run.
 
     Raises VarveError where it is none, where other code was deployed since, and where something would have to be
@@ -106,7 +106,8 @@ def revert(console: Console | None, name: str) -> Reverted:
             if left:
                 # Readers whose code is here are made of what is taken back, those that the promotion added, too.
                 with_code = tuple(name for name in wanted.datasets if name not in not_here)
-                done = opened.run(Wanted(datasets=with_code), before=work.announcing(console), done=done)
+                computing = Wanted(datasets=with_code)
+                done = opened.run(computing, effects=effects, before=work.announcing(console), done=done)
             promotion = promotions.promote_opened(
                 console, opened, connection, LeftBehind.REFUSE, run_first=not not_here
             )

@@ -40,6 +40,11 @@ _COMMIT = "mapreduce.fileoutputcommitter.algorithm.version"
 # How large adaptive execution makes a task from pieces of a shuffle: 1 MB at least, however many cores are idle. But a
 # small partition costs the making of its file and not its bytes: 672 of them were one task of 20 s.
 _LEAST_PIECE = "spark.sql.adaptive.coalescePartitions.minPartitionSize"
+# With so many partitions every piece of the shuffle is a task. Else pieces are put together until there are about as
+# many tasks as cores, and with one task more than cores all but one core wait for it: 3,650 partitions were 3 tasks of
+# 45 s on two cores.
+_MANY_PARTITIONS = 100
+_COALESCE = "spark.sql.adaptive.coalescePartitions.enabled"
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +123,7 @@ def write_batches(layout: Layout, build: Build, frame: DataFrame, options: Write
     if not renames_cheaply(layout.root):
         writer = writer.option(_COMMIT, "2")
     # A single partition is not spread: each task would write a file of its own.
-    with nullcontext() if single else _spread_over_cores(frame.sparkSession):
+    with nullcontext() if single else _spread_over_cores(frame.sparkSession, len(build.partitions)):
         writer.options(**{"compression": options.codec, _NO_SUCCESS_FILE: "false"}).parquet(target)
     observed_values = {"rows": 0, "outside": 0, **observed_by(seen)}
     if observed_values["outside"]:
@@ -133,15 +138,16 @@ def write_batches(layout: Layout, build: Build, frame: DataFrame, options: Write
 
 
 @contextmanager
-def _spread_over_cores(spark: SparkSession) -> Iterator[None]:
+def _spread_over_cores(spark: SparkSession, partitions: int) -> Iterator[None]:
     """Let Spark make at least as many tasks of a shuffle as it has cores, however few bytes there are."""
-    before = spark.conf.get(_LEAST_PIECE)
+    name, value = (_COALESCE, "false") if partitions >= _MANY_PARTITIONS else (_LEAST_PIECE, "1b")
+    before = spark.conf.get(name)
     assert before is not None, "Spark has a default"
-    spark.conf.set(_LEAST_PIECE, "1b")
+    spark.conf.set(name, value)
     try:
         yield
     finally:
-        spark.conf.set(_LEAST_PIECE, before)
+        spark.conf.set(name, before)
 
 
 def survey(layout: Layout, build: Build) -> list[StagedBatch]:

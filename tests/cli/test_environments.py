@@ -263,7 +263,7 @@ def test_a_week_in_an_environment_a_correction_meanwhile_a_promotion_and_the_way
     ((run,),) = shop.rows(promoted)
     with pytest.raises(VarveError, match=f"varve revert {run}"):
         shop.varve("rollback", "--run", run)
-    with pytest.raises(VarveError, match=rf"would be made from has changed \(\w+.revenue day={DAYS[4]}, "):
+    with pytest.raises(VarveError, match=rf"would be made from has changed \(\w+.revenue day={DAYS[4]}\), "):
         shop.varve("revert", run)
     shop.only_dearer_than(None)
     seen.clear()

@@ -15,6 +15,7 @@ seconds, and under 100 MB, however large the transaction.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import resource
 import statistics
@@ -86,7 +87,11 @@ class Cost:
 def processor_seconds(server: PostgresServer) -> float:
     """What this process, its children that have ended, and the server's processes have used so far."""
     postmaster = psutil.Process(server.pid())
-    live = [postmaster.cpu_times(), *(child.cpu_times() for child in postmaster.children())]
+    live = [postmaster.cpu_times()]
+    for child in postmaster.children():
+        # One that has just ended counts among those below.
+        with contextlib.suppress(psutil.NoSuchProcess):
+            live.append(child.cpu_times())
     ended = postmaster.cpu_times()
     theirs = sum(times.user + times.system for times in live) + ended.children_user + ended.children_system
     return float(theirs + sum(os.times()[:4]))

@@ -17,21 +17,26 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
-TWICE = "AS SELECT SUM(revenue.cents) * 2 AS cents FROM {db}.revenue WHERE revenue.day = today;"
+TWICE = "PYTHON '{db}_assets.functions:twice' USING revenue AS (SELECT * FROM {db}.revenue WHERE revenue.day = today);"
+FUNCTIONS = "def twice(spark, scope, revenue):\n    return revenue.selectExpr('sum(cents) * 2 as cents')\n"
 RENAMED = "article STRING NOT NULL RENAMED FROM product"
 
 
 def test_a_dataset_that_was_added_is_made_anew_of_what_is_taken_back(shop: Store) -> None:  # noqa: F811
-    """With the promoted code here still: the code of the added one is here, and may compute."""
+    """With the promoted code here still: the code of the added one is here, and may compute where that is said."""
     before, name = shop.totals(), name_of(shop)
     shop.varve("env", "create", name)
     shop.only_dearer_than(150)
-    shop.sql("twice", TWICE, store="WAREHOUSE")
-    shop.varve("env", "run", name)
+    (shop.root / f"{shop.db}_assets" / "functions.py").write_text(FUNCTIONS)
+    shop.sql("twice", TWICE, store="WAREHOUSE", columns="(cents BIGINT)")
+    shop.varve("env", "run", name, "--effects")
     shop.varve("promote", name)
     assert shop.totals() == {day: 200 + number for number, day in enumerate(DAYS)}
     run = shop.rows("select run_id from varve.publish where dataset = 'shop.revenue' order by published_at")[-1][0]
-    back = shop.json("revert", run)
+    with pytest.raises(VarveError, match="the same command with --effects"):
+        shop.varve("revert", run)
+    assert shop.totals() == {day: 200 + number for number, day in enumerate(DAYS)}
+    back = shop.json("revert", run, "--effects")
     assert back["computed"] == {f"{shop.db}.twice": len(DAYS)}
     assert back["added"] == [f"{shop.db}.twice"]
     assert shop.totals() == before

@@ -19,7 +19,14 @@ from varve.model.partitions.grain import Grain
 from varve.model.partitions.key import PartitionKey, Value
 from varve.model.partitions.partitioning import Partitioning
 from varve.model.schema import Column, ColumnType, Schema
-from varve.planning.reasons import LONGEST, ChangedInputs, InputName, partitions_in_short, partitions_in_words
+from varve.planning.reasons import (
+    LONGEST,
+    ChangedInputs,
+    InputName,
+    partitions_in_short,
+    partitions_in_words,
+    without_dataset,
+)
 from varve.planning.run_requests import Due, runs
 
 if TYPE_CHECKING:
@@ -123,6 +130,13 @@ def test_what_the_first_and_the_last_partition_have_in_common_is_said_once() -> 
     }
     for expected, keys in ends.items():
         assert partitions_in_words(DELAYS, keys) == expected
+
+
+def test_in_short_a_reason_leaves_out_the_name_of_its_dataset_and_nothing_else() -> None:
+    first = replace(DELAYS, name="t.first")
+    assert without_dataset("first re-sent", first) == "re-sent"
+    assert without_dataset("first batch", first) == "first batch"
+    assert without_dataset("delays arrived", first) == "delays arrived"
 
 
 def test_in_short_only_the_windows_of_partitions_that_differ_in_more_are_named() -> None:

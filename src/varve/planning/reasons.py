@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 # A longer text would fill the page of runs; Dagster stores tags of any length.
 LONGEST = 300
+# What has happened to a landing file, after the table of its dataset: `departures re-sent`.
+ARRIVED, RE_SENT = "arrived", "re-sent"
 _NAMED = 3
 
 
@@ -99,6 +101,11 @@ def partitions_in_short(dataset: Dataset, keys: Sequence[PartitionKey]) -> str:
         if first.startswith(windows[0]) and last.startswith(windows[1]):
             last = last.removeprefix(_common_lead(*windows))
     return cut(f"{first}...{last} ({len(keys):,})" if len(keys) > 1 else first, LONGEST)
+
+
+def without_dataset(reason: str, dataset: Dataset) -> str:
+    """A reason for where its dataset stands beside it: `departures re-sent` is `re-sent`."""
+    return {f"{dataset.table} {what}": what for what in (ARRIVED, RE_SENT)}.get(reason, reason)
 
 
 def path_in_words(path: str) -> str:

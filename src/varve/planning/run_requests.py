@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from varve.model.errors import cut
 from varve.model.partitions.dimension import StaticDimension, TimeDimension
 from varve.model.partitions.partitioning import is_dynamic
-from varve.planning.reasons import LONGEST, UNCHANGED, ChangedInputs, partitions_in_words
+from varve.planning.reasons import LONGEST, UNCHANGED, ChangedInputs, partitions_in_words, without_dataset
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -130,7 +130,7 @@ def _reasons(dataset: Dataset, members: Sequence[Due]) -> tuple[str, str]:
     The inputs that changed are counted over all members.
     """
     reasons = sorted({member.reason for member in members if not member.changed})
-    short = [reason.removeprefix(f"{dataset.table} ") for reason in reasons]
+    short = [without_dataset(reason, dataset) for reason in reasons]
     if changed := ChangedInputs.together(member.changed for member in members):
         present = frozenset().union(*(member.inputs for member in members if member.changed))
         reasons.append(changed.in_words(dataset, len(present)))

@@ -142,10 +142,10 @@ def _before(connection: psycopg.Connection, name: str) -> tuple[PromotionPlan, d
     if not any(before.values()):
         if moved := sorted(left_generations(connection, History(connection).of_run(plan.run_id))):
             raise VarveError(
-                f"promotion {plan.number} of {plan.environment} has replaced no code: it moved {some(moved)} to an"
-                "other generation, which the same code made. Nothing was changed. Readers go back with all that moved "
-                f"then by: varve rollback --run {shlex.quote(plan.run_id)}; or, with what was corrected since, by the "
-                f"declaration of before and: varve evolve {moved[0]}"
+                f"promotion {plan.number} of {plan.environment} has replaced no code: it moved {some(moved)} to "
+                "another generation, which the same code made. Nothing was changed. Readers go back with all that "
+                f"moved then by: varve rollback --run {shlex.quote(plan.run_id)}; or, with what was corrected since, "
+                f"by the declaration of before and: varve evolve {moved[0]}"
             )
         raise VarveError(
             f"promotion {plan.number} of {plan.environment} has replaced no code: what it made current was made by the "

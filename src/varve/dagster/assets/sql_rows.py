@@ -57,8 +57,8 @@ def _refuse_effects(sql_asset: SqlAsset, environment: str, tags: Mapping[str, st
     if environment and tags.get(EFFECTS_TAG) != "yes":
         raise VarveError(
             f"{sql_asset.dataset} is computed by {sql_asset.sql.entry}, which may change something outside of Varve. "
-            f"Nothing was run. Where it may run in environment {environment}, say so: varve env run {environment} "
-            "--effects."
+            f"Nothing was run. Where it may run in environment {environment}, say so: the same command with --effects, "
+            f"or varve env run {environment} --effects."
         )
 
 

@@ -19,7 +19,7 @@ from varve.model.policy import OnCodeChange, OnUpstreamChange
 from varve.planning.judgement.code import SAME_CODE, CodeState, MadeBy, hold_reason, keeps_earlier
 from varve.planning.judgement.inputs import Inputs, instant
 from varve.planning.judgement.judgement import SETTLED, Judgement, State
-from varve.planning.reasons import UNCHANGED
+from varve.planning.reasons import ARRIVED, RE_SENT, UNCHANGED
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -214,7 +214,7 @@ def _changed(dataset: Dataset, fact: Fact, inputs: Inputs) -> _ComputeReason | N
     if not inputs.changed or not (inputs.inputs or inputs.unready):
         return None
     if dataset.arrives and not inputs.unready:
-        return _ComputeReason(f"changed in {dataset.external}" if dataset.external else f"{dataset.table} re-sent")
+        return _ComputeReason(f"changed in {dataset.external}" if dataset.external else f"{dataset.table} {RE_SENT}")
     change = inputs.changed.in_words(dataset, len(inputs.inputs))
     if dataset.policy.on_upstream_change is OnUpstreamChange.HOLD:
         return _ComputeReason(f"{change}, and its policy is to hold", on_hold=True)
@@ -226,7 +226,7 @@ def _first_batch(dataset: Dataset, inputs: Inputs) -> str:
     if inputs.unready or inputs.pending:
         return "missing"
     if dataset.arrives:
-        return f"new in {dataset.external}" if dataset.external else f"{dataset.table} arrived"
+        return f"new in {dataset.external}" if dataset.external else f"{dataset.table} {ARRIVED}"
     return "first batch"
 
 

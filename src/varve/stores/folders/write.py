@@ -40,11 +40,11 @@ _COMMIT = "mapreduce.fileoutputcommitter.algorithm.version"
 # How large adaptive execution makes a task from pieces of a shuffle: 1 MB at least, however many cores are idle. But a
 # small partition costs the making of its file and not its bytes: 672 of them were one task of 20 s.
 _LEAST_PIECE = "spark.sql.adaptive.coalescePartitions.minPartitionSize"
-# With so many partitions every piece of the shuffle is a task. Else pieces are put together until there are about as
-# many tasks as cores, and with one task more than cores all but one core wait for it: 3,650 partitions were 3 tasks of
-# 45 s on two cores.
+# With so many partitions, and at least as many as the shuffle has pieces, every piece is a task: each has files of its
+# own to make. Else pieces are put together until there are about as many tasks as cores, and with one task more than
+# cores all but one core wait for it: 3,650 partitions were 3 tasks of 45 s on two cores.
 _MANY_PARTITIONS = 100
-_COALESCE = "spark.sql.adaptive.coalescePartitions.enabled"
+_COALESCE, _PIECES = "spark.sql.adaptive.coalescePartitions.enabled", "spark.sql.shuffle.partitions"
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,10 @@ def write_batches(layout: Layout, build: Build, frame: DataFrame, options: Write
 @contextmanager
 def _spread_over_cores(spark: SparkSession, partitions: int) -> Iterator[None]:
     """Let Spark make at least as many tasks of a shuffle as it has cores, however few bytes there are."""
-    name, value = (_COALESCE, "false") if partitions >= _MANY_PARTITIONS else (_LEAST_PIECE, "1b")
+    # Some builds of Spark take words such as `auto` there.
+    pieces = spark.conf.get(_PIECES) or ""
+    are_many = pieces.isdigit() and partitions >= max(_MANY_PARTITIONS, int(pieces))
+    name, value = (_COALESCE, "false") if are_many else (_LEAST_PIECE, "1b")
     before = spark.conf.get(name)
     assert before is not None, "Spark has a default"
     spark.conf.set(name, value)

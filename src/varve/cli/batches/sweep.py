@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from varve.catalog.history.history import History
     from varve.catalog.history.rows import Retired
     from varve.model.inventory import Leftover
+    from varve.planning.graph import Graph
     from varve.stores.store import Store
 
 # How many batches are deleted before the catalog notes it; after a crash at most so many are deleted a second time.
@@ -67,7 +68,8 @@ def sweep(
             for expired in report.expired_environments:
                 drop_environment(expired)
             _finish_drops(report, history, stores, dataset)
-            catch_up(catalog, stores.__getitem__, chosen_graph().datasets, kinds)
+            graph = _graph()
+            catch_up(catalog, stores.__getitem__, graph.datasets if graph is not None else {}, kinds)
         declared = _declared(kinds)
         # A dataset that was dropped, and perhaps declared again, has several names in the catalog.
         for name in [None] if dataset is None else kinds:
@@ -124,9 +126,8 @@ def forget_dropped(history: History, stores: Mapping[str, Store], dataset: str |
 
 def _declared(names: Iterable[str]) -> dict[str, RetainedBatches | None]:
     """What these datasets say of how long their batches are retained; None where their files cannot be read."""
-    try:
-        graph = chosen_graph()
-    except NoProject:
+    graph = _graph()
+    if graph is None:
         return {}
     declared: dict[str, RetainedBatches | None] = {}
     for name in names:
@@ -140,10 +141,16 @@ def _declared(names: Iterable[str]) -> dict[str, RetainedBatches | None]:
 
 
 def _project_name() -> str:
+    graph = _graph()
+    return "" if graph is None else graph.project
+
+
+def _graph() -> Graph | None:
+    """What the project declares; None where that is nothing, as after the last of its datasets went."""
     try:
-        return chosen_graph().project
+        return chosen_graph()
     except NoProject:
-        return ""
+        return None
 
 
 def _finish_drops(report: Report, history: History, stores: Mapping[str, Store], dataset: str | None) -> None:

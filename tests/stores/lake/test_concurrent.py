@@ -10,10 +10,12 @@ import dataclasses
 import datetime as dt
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow.dataset as ds
 import pytest
+from pyspark.errors import PySparkException
 
 from tests.support.sales import DAY, sales_dataset
 from varve.model.dataset import Dataset, StoreKind
@@ -96,6 +98,55 @@ def assert_whole(
     # The same rows everywhere, so the same hash wherever there is one.
     hashes = {content for _, content in written.values() if content is not None}
     assert len(hashes) == 1
+
+
+def test_jobs_that_fail_take_no_file_of_jobs_beside_them(workbench: Workbench) -> None:
+    """Ten times three jobs of two partitions: one of them fails when tasks have written files already."""
+    keys = [PartitionKey.of(day=dt.date(2013, 1, 1) + dt.timedelta(days=offset)) for offset in range(6)]
+    catalogs = [workbench.catalog() for _ in range(3)]
+    together = threading.Barrier(len(catalogs))
+
+    def write(writer: int, target: Dataset) -> bool:
+        catalog = catalogs[writer]
+        store = LakeStore(Layout(workbench.settings.lake), catalog, lambda: workbench.spark)
+        mine = keys[2 * writer : 2 * writer + 2]
+        listed = ", ".join(f"DATE'{key['day']}'" for key in mine)
+        # The last row of one day makes the first writer's job fail, after tasks of the other day have written theirs.
+        value = f"if(id = {ROWS - 1} AND day = DATE'{mine[1]['day']}', raise_error('no'), id)" if writer == 0 else "id"
+        frame = workbench.spark.sql(
+            f"SELECT {value} n, day FROM range({ROWS}) CROSS JOIN explode(array({listed})) t (day)"
+        )
+        build = workbench.begin(catalog, target, mine)
+        together.wait(timeout=120)
+        try:
+            staged = store.stage(build, frame)
+        except PySparkException:
+            store.discard(build)
+            return False
+        else:
+            catalog.staged(build, staged)
+            catalog.publish(build)
+            return True
+        finally:
+            catalog.release(build)
+
+    try:
+        with ThreadPoolExecutor(len(catalogs)) as pool:
+            for _ in range(10):
+                target = dataset()
+                assert list(pool.map(lambda writer: write(writer, target), range(3))) == [False, True, True]  # noqa: B023
+                current = catalogs[0].current(target.name)
+                assert set(current) == {key.path for key in keys[2:]}
+                for batch in current.values():
+                    rows = ds.dataset(batch.location, format="parquet", exclude_invalid_files=True).to_table()
+                    assert sorted(rows["n"].to_pylist()) == list(range(ROWS))
+                table = Path(Layout(workbench.settings.lake).table(target))
+                # The jobs' own folders are gone, and so is what the failed one has left.
+                assert [place for place in (table / "_temporary").iterdir() if place.is_dir()] == []
+                assert not any(table.glob(f"{keys[0].path}/*"))
+    finally:
+        for catalog in catalogs:
+            catalog.connection.close()
 
 
 def test_of_two_runs_of_one_partition_at_the_same_moment_one_is_refused_at_once(workbench: Workbench) -> None:

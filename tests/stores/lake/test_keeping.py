@@ -434,10 +434,10 @@ def remove(batch: Batch) -> None:
 def test_folders_are_told_apart_by_name(tmp_path: Path) -> None:
     layout = Layout(str(tmp_path))
     table = tmp_path / "db" / "sales"
-    for place in ("day=1/batch_id=5/x.parquet", "_temporary/0/x", "day=1/x.parquet", "_varve/7.json", "readme"):
+    for place in ("day=1/batch_id=5/x.parquet", "_temporary/0/y/x", "day=1/x.parquet", "_varve/7.json", "readme"):
         (table / place).parent.mkdir(parents=True, exist_ok=True)
         (table / place).write_bytes(b"12")
     (tmp_path / "batch_id=9").mkdir()
     sizes = {unit.location.removeprefix(f"{tmp_path}/"): unit.size for unit in clean.units(layout)}
-    assert sizes == {"db/sales/day=1/batch_id=5": 2, "db/sales/_temporary": 2}
+    assert sizes == {"db/sales/day=1/batch_id=5": 2, "db/sales/_temporary/0": 2}
     assert [clean.batch_of(place) for place in sorted(sizes)] == [None, 5]

@@ -14,7 +14,7 @@ from varve.model.errors import VarveError
 from varve.model.inventory import Leftover
 from varve.services.files import open_files, renames_cheaply
 from varve.stores.folders.file_calls import at_once
-from varve.stores.folders.layout import BATCH_COLUMN
+from varve.stores.folders.layout import BATCH_COLUMN, TEMPORARY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from varve.stores.folders.layout import Layout
 
 _BATCH_PREFIX = f"{BATCH_COLUMN}="
-# The folders in which Spark's committers stage a job's files: with dynamic overwrite, and without.
-_STAGING = (".spark-staging-", "_temporary")
+# The folders in which a job's files are staged: of one table's jobs each has one in `_temporary`.
+_STAGING = ".spark-staging-"
 # How many levels of folders a table is below the root: its database, and itself.
 _TABLES = 2
 
@@ -55,7 +55,7 @@ def kept_folders(layout: Layout, catalog: Catalog) -> set[str]:
 
 def batch_of(location: str) -> int | None:
     """The batch id of a batch folder; None for a staging folder."""
-    digits = location.rsplit("/", 1)[-1].removeprefix(_BATCH_PREFIX)
+    _, _, digits = location.rsplit("/", 1)[-1].partition(_BATCH_PREFIX)
     return int(digits) if digits.isdecimal() else None
 
 
@@ -63,7 +63,7 @@ def refuse_others(layout: Layout, locations: Sequence[str]) -> None:
     """Raise VarveError for a location that is no batch and no staging folder."""
     for location in locations:
         inside = location.startswith(f"{layout.root}/") and ".." not in location.split("/")
-        if not inside or not _is_unit(location.rsplit("/", 1)[-1]):
+        if not inside or not _is_unit(*location.rsplit("/", 2)[1:]):
             raise VarveError(f"{location} is no batch folder of the lake {layout.root}. Nothing was deleted.")
 
 
@@ -91,9 +91,9 @@ def _unit_folders(files: Any, root: str) -> list[tuple[str, dict[str, Any]]]:
         entries = [entry for listed in at_once(partial(_listed, files), level) for entry in listed]
         folders = [entry for entry in entries if entry["type"] == "directory"]
         # Below a root come databases, and tables in them: a folder of that name is no unit there.
-        units_here = [entry for entry in folders if depth >= _TABLES and _is_unit(_last(entry))]
+        units_here = [entry for entry in folders if depth >= _TABLES and _is_unit(*_last(entry))]
         found += [(str(entry["name"])[prefix:], entry) for entry in units_here]
-        level = [str(entry["name"]) for entry in folders if not _is_unit(_last(entry))]
+        level = [str(entry["name"]) for entry in folders if not _is_unit(*_last(entry))]
         depth += 1
     return found
 
@@ -114,7 +114,7 @@ def _grouped(layout: Layout, files: Any, root: str) -> list[Leftover]:
     owners: dict[str, str] = {}
     for name, entry in files.find(root, withdirs=True, detail=True).items():
         steps = name[prefix:].split("/")
-        unit_index = next((index for index, step in enumerate(steps) if _is_unit(step)), None)
+        unit_index = next((index for index, step in enumerate(steps) if _is_unit(steps[index - 1], step)), None)
         if unit_index is None or unit_index < _TABLES:
             continue
         folder = "/".join(steps[: unit_index + 1])
@@ -136,12 +136,14 @@ def _listed(files: Any, folder: str) -> list[dict[str, Any]]:
         return []
 
 
-def _last(entry: dict[str, Any]) -> str:
-    return str(entry["name"]).rstrip("/").rsplit("/", 1)[-1]
+def _last(entry: dict[str, Any]) -> tuple[str, str]:
+    """The names of the folder above, and of the folder itself."""
+    _, above, name = f"//{entry['name']}".rstrip("/").rsplit("/", 2)
+    return above, name
 
 
-def _is_unit(step: str) -> bool:
-    return step.startswith((_BATCH_PREFIX, *_STAGING))
+def _is_unit(above: str, name: str) -> bool:
+    return name.startswith((_BATCH_PREFIX, _STAGING)) or above == TEMPORARY
 
 
 def _changed_at(entry: dict[str, Any]) -> dt.datetime | None:

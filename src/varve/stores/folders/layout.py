@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 # Spark and Hive ignore names with a leading underscore, so that a batch folder can hold its own description.
 MANIFEST = "_varve.json"
 RECORD = "_varve"
+# Spark's committers keep the files of running jobs in it, below the folder that is written to.
+TEMPORARY = "_temporary"
 BATCH_COLUMN = "batch_id"
 
 
@@ -32,6 +34,10 @@ class Layout:
     def table_of(self, name: str) -> str:
         """The same by the dataset's name, for datasets that may not be declared any more."""
         return f"{self.root}/{name.replace('.', '/', 1)}"
+
+    def temporary(self, dataset: Dataset, job: int) -> str:
+        """Where one job that writes many batches keeps the files of tasks that have not ended."""
+        return f"{self.table(dataset)}/{TEMPORARY}/{job}"
 
     def record_of(self, name: str) -> str:
         """The folder of the lake's own record of publishes, by the dataset's name."""

@@ -1,21 +1,21 @@
 """Writes batches: one Spark job for any number of partitions, then a survey of the files that it wrote.
 
-Jobs that append below one table root at the same time lose files without an error, because they share the folder
-`_temporary` (docs/decisions/0004). So one partition is written with its own batch folder as the job's root, and many
-partitions in dynamic overwrite mode, which gives each job a staging folder of its own.
+Jobs that append below one table root at the same time lose files without an error, because the first one that ends
+deletes the folder `_temporary`, which they share (docs/decisions/0004). So one partition is written with its own batch
+folder as the job's root, and a job of many partitions gets a folder of its own in `_temporary`, and deletes that alone.
 
 Not here: the catalog, and which batch is current.
 """
 
 from __future__ import annotations
 
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from varve.model.batch import StagedBatch
 from varve.model.errors import NOTHING_LOST, BadInput, VerifyFailed, some
-from varve.services.files import make_durable, open_files, renames_cheaply
+from varve.services.files import is_local, make_durable, open_files, renames_cheaply
 from varve.stores.folders import content, footers, manifest
 from varve.stores.folders.file_calls import at_once
 from varve.stores.folders.layout import BATCH_COLUMN
@@ -34,9 +34,14 @@ if TYPE_CHECKING:
 EMPTY_FILE = "part-00000-empty.parquet"
 _NO_SUCCESS_FILE = "mapreduce.fileoutputcommitter.marksuccessfuljobs"
 # With version 2 a task moves its files to their final place, and the job does not move them a second time: where a
-# rename is a copy, every byte is copied once less. A job that dies then leaves the files of some tasks behind, which
-# does no harm here: no reader sees the folder before its rows are counted.
+# rename is a copy, every byte is copied once less, and where each call takes its time, the driver does not move one
+# partition after another. On a disk the driver is faster: it moves folders and not files. A job that dies leaves the
+# files of some tasks behind, which does no harm here: no reader sees the folder before its rows are counted.
 _COMMIT = "mapreduce.fileoutputcommitter.algorithm.version"
+# The name of a job's own folder in `_temporary`, a positive INT for Hadoop. At its end a job would delete all of
+# `_temporary`, with what other jobs have there.
+_JOB, _JOBS = "mapreduce.job.application.attempt.id", 2**31
+_NO_CLEANING = "mapreduce.fileoutputcommitter.cleanup.skipped"
 # How large adaptive execution makes a task from pieces of a shuffle: 1 MB at least, however many cores are idle. But a
 # small partition costs the making of its file and not its bytes: 672 of them were one task of 20 s.
 _LEAST_PIECE = "spark.sql.adaptive.coalescePartitions.minPartitionSize"
@@ -111,20 +116,22 @@ def write_batches(layout: Layout, build: Build, frame: DataFrame, options: Write
         target = layout.table(build.dataset)
         # The rows of a partition go to few tasks, or every task would write a file into every partition.
         rows = observed.withColumn(BATCH_COLUMN, F.lit(build.batch_id.millis)).hint("rebalance", *names)
-        writer = (
-            # Spark sorts by the partition columns; rows that are sorted by them first are not sorted again.
-            (rows.sortWithinPartitions(*names, BATCH_COLUMN, *sort) if sort else rows)
-            .write.mode("overwrite")
-            .option("partitionOverwriteMode", "dynamic")
-            .partitionBy(*names, BATCH_COLUMN)
-        )
+        # Spark sorts by the partition columns; rows that are sorted by them first are not sorted again.
+        rows = rows.sortWithinPartitions(*names, BATCH_COLUMN, *sort) if sort else rows
+        writer = rows.write.mode("append").partitionBy(*names, BATCH_COLUMN)
+        writer = writer.options(**{_JOB: str(_job(build)), _NO_CLEANING: "true"})
     if options.max_rows is not None:
         writer = writer.option("maxRecordsPerFile", options.max_rows)
-    if not renames_cheaply(layout.root):
+    files, _ = open_files(layout.root)
+    if not is_local(files) and (not single or not renames_cheaply(layout.root)):
         writer = writer.option(_COMMIT, "2")
-    # A single partition is not spread: each task would write a file of its own.
-    with nullcontext() if single else _spread_over_cores(frame.sparkSession, len(build.partitions)):
-        writer.options(**{"compression": options.codec, _NO_SUCCESS_FILE: "false"}).parquet(target)
+    writer = writer.options(**{"compression": options.codec, _NO_SUCCESS_FILE: "false"})
+    if single:
+        # It is not spread: each task would write a file of its own.
+        writer.parquet(target)
+    else:
+        with _spread_over_cores(frame.sparkSession, len(build.partitions)), _own_temporary(layout, build):
+            writer.parquet(target)
     observed_values = {"rows": 0, "outside": 0, **observed_by(seen)}
     if observed_values["outside"]:
         raise BadInput(
@@ -135,6 +142,22 @@ def write_batches(layout: Layout, build: Build, frame: DataFrame, options: Write
         rows_written, fitted, content.text(rows_written, observed_values) if hashed else None,
         content.digests(build, rows_written, observed_values) if by_sets else {},
     )  # fmt: skip
+
+
+def _job(build: Build) -> int:
+    """A number for the job of a build of many partitions, which no other job has that runs at the same time."""
+    return build.batch_id.millis % _JOBS
+
+
+@contextmanager
+def _own_temporary(layout: Layout, build: Build) -> Iterator[None]:
+    """Delete the job's own folder in `_temporary` when the job has ended, and leave those of others."""
+    try:
+        yield
+    finally:
+        files, _ = open_files(layout.root)
+        with suppress(FileNotFoundError):
+            files.rm(layout.temporary(build.dataset, _job(build)), recursive=True)
 
 
 @contextmanager

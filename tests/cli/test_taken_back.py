@@ -33,8 +33,11 @@ def test_a_dataset_that_was_added_is_made_anew_of_what_is_taken_back(shop: Store
     shop.varve("promote", name)
     assert shop.totals() == {day: 200 + number for number, day in enumerate(DAYS)}
     run = shop.rows("select run_id from varve.publish where dataset = 'shop.revenue' order by published_at")[-1][0]
+    environments = shop.rows("select name from varve.environment")
     with pytest.raises(VarveError, match="the same command with --effects"):
         shop.varve("revert", run)
+    # Nothing was computed, and nothing stays behind that a sweep would have to keep batches for.
+    assert shop.rows("select name from varve.environment") == environments
     assert shop.totals() == {day: 200 + number for number, day in enumerate(DAYS)}
     back = shop.json("revert", run, "--effects")
     assert back["computed"] == {f"{shop.db}.twice": len(DAYS)}

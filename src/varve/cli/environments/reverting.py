@@ -9,6 +9,7 @@ Not here: going back to batches (varve/cli/batches/rollback.py).
 from __future__ import annotations
 
 import shlex
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +28,7 @@ from varve.stores.environments.promotion import LeftBehind
 from varve.stores.environments.undoing import left_generations
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     import psycopg
     from rich.console import Console
@@ -91,17 +92,11 @@ def revert(console: Console | None, name: str, *, effects: bool) -> Reverted:
         if not_here:
             _refuse_other_shape(connection, graph, plan, earlier)
             graph = _with_code_before(graph, earlier)
-        environment = f"revert_{plan.number}"
-        environments = Environments(connection)
-        if environment not in {other.name for other in environments.all()}:
-            environments.create(environment, by=who())
-        environments.rebase(environment, code_too=True)
         wanted = Wanted(datasets=_with_readers(graph, set(earlier)))
-        with work.opened(environment) as opened_as_written:
+        with _environment(connection, plan) as environment, work.opened(environment) as opened_as_written:
             opened = replace(opened_as_written, graph=graph)
             done, left = opened.take(wanted)
             if impossible := {name: paths for name, paths in left.items() if name in not_here}:
-                work.drop(environment)
                 raise _to_be_computed(plan, impossible)
             if left:
                 # Readers whose code is here are made of what is taken back, those that the promotion added, too.
@@ -133,6 +128,24 @@ def show(console: Console, reverted: Reverted) -> None:
             f"The code here is another one: until the one before is here, nothing of {some([*reverted.codes])} is "
             "computed.", highlight=False, soft_wrap=True,
         )  # fmt: skip
+
+
+@contextmanager
+def _environment(connection: psycopg.Connection, plan: PromotionPlan) -> Iterator[str]:
+    """The environment in which a promotion is taken back, over what is current now.
+
+    One that fails before anything was computed in it leaves nothing behind; else the same command goes on from there.
+    """
+    name, environments = f"revert_{plan.number}", Environments(connection)
+    if name not in {other.name for other in environments.all()}:
+        environments.create(name, by=who())
+    environments.rebase(name, code_too=True)
+    try:
+        yield name
+    except BaseException:
+        if not environments.get(name).size:
+            work.drop(name)
+        raise
 
 
 def _before(connection: psycopg.Connection, name: str) -> tuple[PromotionPlan, dict[str, Deployment | None]]:

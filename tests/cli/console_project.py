@@ -15,7 +15,7 @@ from starlette.testclient import TestClient
 from varve.catalog.catalog import Catalog
 from varve.cli.observe.console.access import COOKIE
 from varve.cli.observe.console.app import application
-from varve.dagster.assets.sql_folders import sql_datasets
+from varve.dagster.assets.sql_folders import forget_files
 from varve.dagster.discovery import load_project
 from varve.model.batch import StagedBatch
 from varve.project import Project
@@ -96,7 +96,7 @@ class Console:
     def reload(self) -> None:
         """Files of the project have changed: the next page reads them."""
         load_project.cache_clear()
-        sql_datasets.cache_clear()
+        forget_files()
 
     def again(self, **options: bool) -> TestClient:
         """Another console of the same project, which has judged nothing yet."""
@@ -124,7 +124,7 @@ def console_of_project(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
     (assets / "sales.sql").write_text(SALES.format(db=db, owner="ann@example.com"))
     (assets / "totals.sql").write_text(TOTALS.format(db=db))
     load_project.cache_clear()
-    sql_datasets.cache_clear()
+    forget_files()
     project = Project.find(folder)
     browser = TestClient(application(project, TOKEN, hosts=["testserver"]), cookies={COOKIE: TOKEN})
     yield Console(db, project, browser)

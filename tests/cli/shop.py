@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from typer.testing import CliRunner, Result
 
 from varve.cli.app import app
-from varve.dagster.assets.sql_folders import sql_datasets
+from varve.dagster.assets.sql_folders import forget_files
 from varve.dagster.discovery import load_project
 from varve.project import Project
 
@@ -80,7 +80,7 @@ class Shop:
 
     def asset(self, name: str) -> DatasetAsset:
         load_project.cache_clear()
-        sql_datasets.cache_clear()
+        forget_files()
         (found,) = [each for each in load_project(Project.find(self.root)).datasets if each.dataset.table == name]  # type: ignore[union-attr]
         return found  # type: ignore[return-value]
 

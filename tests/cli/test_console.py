@@ -12,7 +12,7 @@ import pendulum
 from tests.cli.console_project import HOSTILE, SCRIPT
 from varve.catalog.environments.environments import Environments
 from varve.catalog.history.alerts.alerts import Alerts
-from varve.dagster.assets.sql_folders import sql_datasets
+from varve.dagster.assets.sql_folders import forget_files
 from varve.dagster.discovery import load_project
 from varve.model.batch import Input
 from varve.planning.operations.conditions import AlertIdentity, AlertKind, Condition
@@ -117,7 +117,7 @@ def test_what_a_person_should_look_at_stands_on_the_first_page(console: Console)
         f"CREATE DATASET {console.db}.wrong\n  ZONE '{SCRIPT}'\nAS SELECT 1 AS one;"
     )
     load_project.cache_clear()
-    sql_datasets.cache_clear()
+    forget_files()
     shown = console.page("/")
     assert "<script" not in shown.lower()
     words = text_of(shown)

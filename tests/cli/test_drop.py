@@ -16,7 +16,7 @@ from tests.documents.pages import blocks
 from varve.catalog.history.drops import Drops
 from varve.catalog.history.history import History
 from varve.catalog.recovery.recovery import recover
-from varve.dagster.assets.sql_folders import sql_datasets
+from varve.dagster.assets.sql_folders import forget_files
 from varve.dagster.discovery import load_project
 from varve.model.errors import VarveError
 
@@ -76,7 +76,7 @@ def undeclare(shop: Shop, name: str = "sales") -> None:
 def read_again() -> None:
     """Let this process read the project's files again, as the next process does."""
     load_project.cache_clear()
-    sql_datasets.cache_clear()
+    forget_files()
 
 
 def rows_of(catalog: Catalog, name: str) -> dict[str, int]:

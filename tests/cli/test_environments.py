@@ -23,7 +23,7 @@ from varve.catalog.catalog import Catalog
 from varve.catalog.environments.environments import Environments
 from varve.cli.app import app
 from varve.cli.environments import following
-from varve.dagster.assets.sql_folders import sql_datasets
+from varve.dagster.assets.sql_folders import forget_files
 from varve.dagster.discovery import load_project
 from varve.dagster.environments import EnvironmentWork
 from varve.model.errors import BadInput, VarveError
@@ -93,7 +93,7 @@ class Store:
     def reload(self) -> None:
         """As a new process finds the files."""
         load_project.cache_clear()
-        sql_datasets.cache_clear()
+        forget_files()
         for name in [name for name in sys.modules if name.startswith(self.db)]:
             del sys.modules[name]
         importlib.invalidate_caches()

@@ -9,7 +9,7 @@ import pytest
 from psycopg import sql
 
 from tests.cli.shop import Shop
-from varve.dagster.assets.sql_folders import sql_datasets
+from varve.dagster.assets.sql_folders import forget_files
 from varve.sql.syntax.errors import SqlErrors
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def test_a_role_that_the_server_has_not_is_told_at_its_place(
     role = f"analysts_{uuid.uuid4().hex[:8]}"
     query = f"GRANT SELECT TO\n    {role}\nAS SELECT product FROM shop.sales WHERE sales.day = today;"
     shop.sql("products", query, store="WAREHOUSE")
-    sql_datasets.cache_clear()
+    forget_files()
     refused = shop.run("check", "--no-spark").exception
     assert isinstance(refused, SqlErrors)
     (problem,) = refused.problems

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.cli.shop import SALES, Shop
-from varve.dagster.assets.sql_folders import sql_datasets
+from varve.dagster.assets.sql_folders import forget_files
 from varve.dagster.discovery import load_project
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ DAY = "2026-11-01"
 def swept(shop: Shop) -> tuple[dict[str, int], int]:
     """How many batches the next sweep would leave, by the reason, and how many it would delete."""
     load_project.cache_clear()
-    sql_datasets.cache_clear()
+    forget_files()
     report = shop.json("sweep", "shop.sales", "--older-than", "0", "--dry-run")
     left = {reason: amount["count"] for reason, amount in report["kept"].items()}
     return left, sum(amount["count"] for amount in report["batches"].values())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 import uuid
 from io import StringIO
@@ -13,8 +14,9 @@ from rich.console import Console
 from tests.dagster.test_sql_assets import HEAD, materialise, rows
 from varve.cli.files.sql import check, graph
 from varve.dagster.assets.datasets import graph_of
+from varve.dagster.assets.python_files import broken_modules
 from varve.dagster.assets.sql_assets import assets_of
-from varve.dagster.assets.sql_folders import loaded
+from varve.dagster.assets.sql_folders import forget_files, loaded
 from varve.model.errors import VarveError
 from varve.sql.cache import Cache
 from varve.sql.syntax.errors import SqlErrors
@@ -151,6 +153,40 @@ def test_a_python_file_may_ask_for_sql_datasets_below_its_own(files: Files) -> N
     with pytest.raises(VarveError, match=f"nobody declares {files.db}.stock") as caught:
         loaded(files.folder)
     assert f"or in another module; it is {files.folder.name}.early, {files.folder.name}.stock, " in str(caught.value)
+
+
+def test_a_python_file_between_two_of_sql_asks_for_the_one_above_it_first(files: Files) -> None:
+    """As a project's first Python dataset does: partitioned like a SQL dataset, and read by another one."""
+    files.sql("first", "n BIGINT", "AS SELECT 1L AS n")
+    above = (
+        "from pathlib import Path\nimport varve\nFILES = varve.sql_datasets(Path(__file__).parent)\n"
+        f"FIRST = FILES['{files.db}.first'].dataset\n"
+    )
+    below = f"\ndef later():\n    return FILES['{files.db}.total'].dataset\n"
+    files.python("stock", above + STOCK.format(db=files.db, kind="BIGINT") + below)
+    assert {asset.dataset.table for asset in assets_of(loaded(files.folder), files.folder)} == {
+        "stock",
+        "total",
+        "first",
+    }
+    # After the import all of them are there.
+    stock = importlib.import_module(f"{files.folder.name}.stock")
+    assert stock.later().table == "total"
+    assert loaded(files.folder)[f"{files.db}.first"].dataset == stock.FIRST
+    forget_files()
+    files.forget()
+    # Imported by somebody else first.
+    assert importlib.import_module(f"{files.folder.name}.stock").FIRST.table == "first"
+    forget_files()
+    # One that asks for what reads its own dataset is told so, as its own error.
+    circle = f"TOTAL = FILES['{files.db}.total'].dataset\n"
+    files.python("stock", above + circle + STOCK.format(db=files.db, kind="BIGINT"))
+    (broken,) = broken_modules(files.folder)
+    assert broken.file == f"{files.folder.name}/stock.py"
+    assert f"stock.py:5: NotDeclaredYet: {files.db}.total reads what is not declared yet. " in broken.errors[0]
+    assert (
+        f"must declare its own above that, or in another module; it is {files.folder.name}.stock." in broken.errors[0]
+    )
 
 
 def test_python_is_not_imported_for_files_that_read_none_of_it(files: Files) -> None:

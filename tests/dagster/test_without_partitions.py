@@ -17,7 +17,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from varve.cli.app import app
-from varve.dagster.assets.sql_folders import sql_datasets
+from varve.dagster.assets.sql_folders import forget_files
 from varve.dagster.definitions import build_defs
 from varve.dagster.discovery import LoadedProject, load_project
 from varve.dagster.driver import Driver, spelt
@@ -97,7 +97,7 @@ class Shop:
     @property
     def loaded(self) -> LoadedProject:
         load_project.cache_clear()
-        sql_datasets.cache_clear()
+        forget_files()
         return load_project(Project.find(self.root))
 
     def land(self, table: str, name: str, text: str) -> None:
@@ -243,7 +243,7 @@ AS SELECT p.name, r.place, r.stars FROM {db}.products p JOIN {db}.ratings r ON r
         (shop.root / f"{shop.db}_assets" / f"{name}.sql").write_text(text.format(db=shop.db).lstrip())
     shop.land("products", "products.csv", "id,name\n1,pen\n2,ink\n")
     load_project.cache_clear()
-    sql_datasets.cache_clear()
+    forget_files()
     shop.says("keys", "add", f"{shop.db}.places", "Lagos", "Paris")
     for place in ("Lagos", "Paris"):
         shop.land("ratings", f"{place}.csv", "product_id,stars\n1,5\n")

@@ -8,45 +8,102 @@ files (varve/sql).
 
 from __future__ import annotations
 
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from varve.dagster.assets.python_files import half_imported, python_assets
 from varve.model.errors import VarveError
 from varve.planning.graph import PlannedReads
+from varve.sql.files.sql_files import SqlFiles
 from varve.sql.sql_project import load_usable
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from varve.model.dataset import Dataset
     from varve.sql.cache import Cache
-    from varve.sql.files.sql_files import SqlFiles
     from varve.sql.sql_asset import SqlAsset
 
 
-@lru_cache
+class NotDeclaredYet(Exception):
+    """A module asks, while it is imported, for a SQL dataset that reads what a module declares further down."""
+
+
+class EarlyFiles(SqlFiles):
+    """The SQL datasets of a folder as far as they are known while modules beside them are being imported.
+
+    Those are missing that read, however far upstream, what is declared further down in such a module. A lookup when
+    the import is over finds them too; before, it raises NotDeclaredYet.
+    """
+
+    def __init__(self, files: SqlFiles, folder: Path, half_loaded: Sequence[str]) -> None:
+        super().__init__(
+            files, files.problems, files.broken, files.undeclared, files.questions, files.answers,
+            files.value_questions, files.value_answers,
+        )  # fmt: skip
+        self.folder = folder
+        self.half_loaded = tuple(half_loaded)
+
+    def __missing__(self, name: str) -> SqlAsset:
+        """Raises NotDeclaredYet, and what `SqlFiles` raises."""
+        if not half_imported(self.folder):
+            return sql_datasets(self.folder)[name]
+        late = set(self.undeclared)
+        # Each comes after those that it reads.
+        for broken in self.broken:
+            if late.intersection(broken.reads):
+                late.add(broken.name)
+        if name in late:
+            raise NotDeclaredYet(f"{name} reads what is not declared yet. {self._advice}")
+        return super().__missing__(name)
+
+    def checked(self) -> SqlFiles:
+        """Raise VarveError with what is not declared yet."""
+        problems = "\n".join(map(str, self.problems))
+        raise VarveError(f"{problems}\n{self._advice}")
+
+    @property
+    def _advice(self) -> str:
+        return (
+            "What asks for SQL datasets while it is imported must declare its own above that, or in another module; "
+            f"it is {', '.join(self.half_loaded)}."
+        )
+
+
 def sql_datasets(folder: Path | str) -> SqlFiles:
     """Return the usable SQL datasets of a folder, with the broken ones and their errors; read once in a process.
 
-    In a Python file beside them: `sql_datasets(Path(__file__).parent)["shop.orders"].dataset`.
+    In a Python file beside them: `sql_datasets(Path(__file__).parent)["shop.orders"].dataset`. SQL datasets may read
+    what that Python file declares further down; only to ask for one of them while the file is imported raises
+    NotDeclaredYet.
 
     Looking up a broken dataset by its name raises DatasetIsBroken.
     """
-    return usable(Path(folder))
+    place = Path(folder)
+    if (files := _read.get(place)) is None:
+        files = usable(place)
+        if not isinstance(files, EarlyFiles):
+            _read[place] = files
+    return files
+
+
+# By folder, in this process.
+_read: dict[Path, SqlFiles] = {}
+
+
+def forget_files() -> None:
+    """Read every folder again when somebody asks for it."""
+    _read.clear()
 
 
 def usable(folder: Path, cache: Cache | None = None) -> SqlFiles:
     """Return the SQL datasets of a folder, which may read datasets of the Python files beside them. See `load_usable`.
 
-    Raises VarveError where it is called while a module that declares such a dataset is still being imported.
+    While a module that declares such a dataset is being imported, they are `EarlyFiles`.
     """
     files = load_usable(folder, lambda: python_datasets(folder), cache)
     if files.undeclared and (half_loaded := half_imported(folder)):
-        problems = "\n".join(map(str, files.problems))
-        raise VarveError(
-            f"{problems}\nWhat asks for SQL datasets while it is imported must declare its own above that, or in "
-            f"another module; it is {', '.join(half_loaded)}."
-        )
+        return EarlyFiles(files, folder, half_loaded)
     return files
 
 

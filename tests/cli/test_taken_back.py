@@ -8,11 +8,13 @@ import pytest
 from pyspark.errors import AnalysisException
 
 from tests.cli.test_environments import DAYS, REVENUE, Store, name_of, shop, shop_at_rest  # noqa: F401 - fixtures
+from varve.cli.environments import work
 from varve.model.errors import VarveError
 from varve.services.spark import open_session
 from varve.stores.lake.store import LakeStore
 
 if TYPE_CHECKING:
+    import datetime as dt
     from pathlib import Path
 
 pytestmark = pytest.mark.spark
@@ -117,3 +119,43 @@ def test_one_that_is_killed_before_it_has_shown_what_it_moved_shows_it_when_it_i
         with pytest.raises(VarveError, match=r"was of another generation .* Check out the code before"):
             shop.varve("revert", run)
     assert shop.run_due() == []
+
+
+def test_a_promotion_and_its_revert_that_are_killed_before_readers_see_them_are_finished_when_typed_again(
+    shop: Store, monkeypatch: pytest.MonkeyPatch  # noqa: F811
+) -> None:  # fmt: skip
+    def killed(*_: object) -> None:
+        raise Killed
+
+    def killing(*words: str) -> None:
+        with monkeypatch.context() as patched:
+            patched.setattr(LakeStore, "published", killed)
+            # A killed process does not clean up either.
+            patched.setattr(work, "drop", killed)
+            with pytest.raises(Killed):
+                shop.varve(*words)
+
+    def cents_of_the_lake() -> dict[dt.date, int]:
+        rows = open_session(shop.settings).table(f"{shop.db}.revenue").collect()
+        return {day: sum(row.cents for row in rows if row.day == day) for day in DAYS}
+
+    before, dearer, name = cents_of_the_lake(), {day: 200 + number for number, day in enumerate(DAYS)}, name_of(shop)
+    shop.varve("env", "create", name)
+    shop.only_dearer_than(150)
+    shop.varve("env", "run", name)
+    killing("promote", name)
+    assert cents_of_the_lake() == before
+    assert "nothing that production has not" in shop.varve("promote", name)
+    assert cents_of_the_lake() == dearer
+
+    run = shop.rows("select run_id from varve.publish where dataset = 'shop.revenue' order by published_at")[-1][0]
+    killing("revert", run)
+    assert cents_of_the_lake() == dearer
+    output = " ".join(shop.varve("revert", run).split())
+    assert "is taken back: " in output
+    assert "what it had left to do is done now" in output
+    assert cents_of_the_lake() == before
+    assert [each["name"] for each in shop.json("env", "list")] == [name]
+    with pytest.raises(VarveError, match="is taken back already: by promotion"):
+        shop.varve("revert", run)
+    assert cents_of_the_lake() == before

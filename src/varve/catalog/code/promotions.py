@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from varve.catalog.code.deployments import Deployment
 
+# The environment in which a promotion is taken back is named by this and its number.
+REVERT = "revert_"
 _SAME = "select id from varve.plan where digest = %s and applied_at is null order by id desc limit 1"
 _ADD = "insert into varve.plan (digest, contents, made_by) values (%s, %s, %s) returning id"
 _APPLIED = """
@@ -37,6 +39,7 @@ _PROMOTIONS = """
 """
 _OF = _PROMOTIONS + " and id = %s"
 _OF_RUN = _PROMOTIONS + " and contents ->> 'run' like %s || '%%' and applied_at is not null order by id"
+_LAST_OF = _PROMOTIONS + " and contents ->> 'environment' = %s and applied_at is not null order by id desc limit 1"
 _MADE_BY_RUN = _PROMOTIONS + " and contents ->> 'run' = %s and applied_at is not null order by id desc limit 1"
 # Bytes and contents are nothing to a promotion, and half of the time of the whole list of the overlay.
 _CANDIDATES = """
@@ -136,6 +139,15 @@ class Promotions:
                 "`varve promote` prints the number and the run of each."
             )
         return plans[0]
+
+    def taken_back(self, plan: PromotionPlan) -> PromotionPlan | None:
+        """The promotion that has taken this one back, while nothing was deployed behind that."""
+        row = self.connection.execute(_LAST_OF, (f"{REVERT}{plan.number}",)).fetchone()
+        last = None if row is None else _plan(row)
+        if last is None or not (names := sorted(plan.codes.keys() & last.codes.keys())):
+            return None
+        deployed = Deployments(self.connection).current()
+        return last if all(name in deployed and deployed[name].plan == last.number for name in names) else None
 
     def code_before(self, plan: PromotionPlan) -> dict[str, Deployment | None]:
         """By dataset whose code the promotion deployed the deployment before it; None: there was none.

@@ -9,17 +9,15 @@ Not here: the environment (varve/dagster/environments.py) and the promotion (var
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cache
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 import pendulum
 
-from varve.catalog.catalog import Catalog
 from varve.catalog.code.generations import Generations, shape_of
 from varve.catalog.environments.environments import Environments
 from varve.cdc.capture.positions import Positions
-from varve.cli.context import chosen_graph, chosen_settings
+from varve.cli.context import chosen_graph
 from varve.cli.environments import promotions, work
 from varve.cli.selection import refuse_of_others, who
 from varve.model.errors import VarveError, counted, nearest, some
@@ -27,10 +25,7 @@ from varve.planning.backfill import with_downstream
 from varve.planning.changes.generation import begins_generation
 from varve.planning.environment_runs import Wanted
 from varve.planning.judgement.judgement import State
-from varve.services.spark import open_session
-from varve.stores.catching_up import catch_up
 from varve.stores.environments.promotion import LeftBehind
-from varve.stores.open import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -137,13 +132,8 @@ def evolve(
                 work.drop(name)
             raise
         if not dry_run:
-            settings, catalog = chosen_settings(), Catalog(connection)
-            session = cache(lambda: open_session(settings))
             # One that was killed right after its transaction has not shown all of it.
-            done.shown = catch_up(
-                catalog, lambda kind: open_store(kind, settings, catalog, session), graph.datasets,
-                [dataset, *sorted(graph.downstream(dataset) & set(graph.own))],
-            )  # fmt: skip
+            done.shown = promotions.show_what_lags(connection)
         # Begun for a dataset that has moved with this one.
         for other in environments.all():
             if other.name in also_done:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pendulum
 
 from varve.catalog.catalog import Catalog
+from varve.catalog.code.generations import Generations
 from varve.catalog.code.promotions import Promotions
 from varve.catalog.environments.environments import Environments
 from varve.cli.context import chosen_graph, chosen_settings
@@ -20,6 +21,7 @@ from varve.cli.selection import who
 from varve.model.errors import BadInput, VarveError
 from varve.planning.environment_runs import Wanted
 from varve.services.spark import open_session
+from varve.stores.catching_up import catch_up
 from varve.stores.environments.promoter import Promoter
 from varve.stores.environments.promotion import LeftBehind, NotClosed, Promotion
 from varve.stores.open import open_store
@@ -62,6 +64,7 @@ def promote_opened(
     Raises NotClosed with what would be inconsistent.
     """
     promoter, name = _promoter(opened, connection, only, reason, incomplete=incomplete), opened.name
+    show_what_lags(connection)
     for _ in range(_ROUNDS if run_first else 0):
         promotion = promoter.look(name, behind)
         if promotion.closure.moved:
@@ -76,6 +79,21 @@ def promote_opened(
     return _with_lineage_told(connection, promoter.promote(name, behind, by=who()))
 
 
+def show_what_lags(connection: psycopg.Connection) -> dict[str, int]:
+    """Let readers see what is current: a command that was killed right after its transaction has not shown all of it.
+
+    By dataset how many batches they see more.
+    """
+    settings, graph, catalog = chosen_settings(), chosen_graph(), Catalog(connection)
+    session = cache(lambda: open_session(settings))
+    lagging = {lag.dataset for lag in catalog.all_lagging(older_than=0)}
+    names = lagging | {name for name, _ in Generations(connection).all_left()}
+    return catch_up(
+        catalog, lambda kind: open_store(kind, settings, catalog, session), graph.datasets,
+        sorted(names & set(graph.own)),
+    )  # fmt: skip
+
+
 def plan_of(number: int) -> PromotionPlan | None:
     """Return the plan of that number where it is a promotion of an environment, as `varve promote --dry-run` keeps it.
 
@@ -83,6 +101,8 @@ def plan_of(number: int) -> PromotionPlan | None:
     """
     with connected("apply") as connection:
         plan = Promotions(connection).of(number)
+        if plan is not None and plan.applied_at is not None:
+            show_what_lags(connection)
     if plan is not None and plan.applied_at is not None:
         raise VarveError(
             f"plan {number} was applied at {plan.applied_at:%Y-%m-%d %H:%M} UTC by {plan.applied_by}. Nothing was "

@@ -10,21 +10,22 @@ from __future__ import annotations
 
 import shlex
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from varve.catalog.catalog import Catalog
-from varve.catalog.code.promotions import Promotions
+from varve.catalog.code.promotions import REVERT, Promotions
 from varve.catalog.environments.environments import Environments
 from varve.catalog.history.history import History
 from varve.catalog.rows import declaration
 from varve.cli.context import chosen_graph, chosen_settings
 from varve.cli.environments import promotions, work
 from varve.cli.selection import who
+from varve.model.batch import BatchId
 from varve.model.errors import VarveError, counted, some
 from varve.planning.environment_runs import Wanted
 from varve.services.postgres import connect
-from varve.stores.environments.promotion import LeftBehind
+from varve.stores.environments.promotion import Closure, LeftBehind, Promotion
 from varve.stores.environments.undoing import left_generations
 
 if TYPE_CHECKING:
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from varve.catalog.code.deployments import Deployment
     from varve.catalog.code.promotions import PromotionPlan
     from varve.planning.graph import Graph
-    from varve.stores.environments.promotion import Promotion
 
 _COLUMN = ("name", "type", "nullable")
 
@@ -51,6 +51,7 @@ class Reverted:
         added: datasets that the promotion had added; they stay.
         taken, computed: by dataset, how many partitions got a batch that was kept, or a new one.
         checked_out: whether the code here is the one that is deployed now.
+        finished: whether a command before has taken it back, and this one only did what that had left to do.
     """
 
     plan: PromotionPlan
@@ -59,7 +60,8 @@ class Reverted:
     taken: Mapping[str, int]
     computed: Mapping[str, int]
     promotion: Promotion
-    checked_out: bool = field(default=True)
+    checked_out: bool = True
+    finished: bool = False
 
     def as_values(self) -> dict[str, Any]:
         """The same as plain values for `--json`."""
@@ -83,7 +85,10 @@ def revert(console: Console | None, name: str, *, effects: bool) -> Reverted:
     graph = chosen_graph()
     with connect(chosen_settings(), application="varve revert") as connection:
         Catalog(connection).ensure_schema()
-        plan, before = _before(connection, name)
+        plan = Promotions(connection).made(name)
+        if (last := Promotions(connection).taken_back(plan)) is not None:
+            return _finished(connection, graph, plan, last)
+        before = _before(connection, plan)
         earlier = {dataset: deployment for dataset, deployment in before.items() if deployment is not None}
         not_here = {
             name for name, deployment in earlier.items()
@@ -115,10 +120,14 @@ def revert(console: Console | None, name: str, *, effects: bool) -> Reverted:
 def show(console: Console, reverted: Reverted) -> None:
     """Print what is in force again, and what is left to do."""
     codes = [f"{name} with code {version}" for name, version in reverted.codes.items()]
-    console.print(
-        f"Promotion {reverted.plan.number} of {reverted.plan.environment} is taken back: {', '.join(codes)}. "
+    how = (
         f"{counted(sum(reverted.taken.values()), 'partition')} taken as they were kept, "
-        f"{sum(reverted.computed.values()):,} computed; all in one transaction, as run {reverted.promotion.run_id}.",
+        f"{sum(reverted.computed.values()):,} computed; all in one transaction, as run {reverted.promotion.run_id}."
+        if not reverted.finished
+        else f"That was done as run {reverted.promotion.run_id}; what it had left to do is done now."
+    )
+    console.print(
+        f"Promotion {reverted.plan.number} of {reverted.plan.environment} is taken back: {', '.join(codes)}. {how}",
         highlight=False, soft_wrap=True,
     )  # fmt: skip
     for name in reverted.added:
@@ -136,7 +145,7 @@ def _environment(connection: psycopg.Connection, plan: PromotionPlan) -> Iterato
 
     One that fails before anything was computed in it leaves nothing behind; else the same command goes on from there.
     """
-    name, environments = f"revert_{plan.number}", Environments(connection)
+    name, environments = _name(plan), Environments(connection)
     if name not in {other.name for other in environments.all()}:
         environments.create(name, by=who())
     environments.rebase(name, code_too=True)
@@ -148,10 +157,33 @@ def _environment(connection: psycopg.Connection, plan: PromotionPlan) -> Iterato
         raise
 
 
-def _before(connection: psycopg.Connection, name: str) -> tuple[PromotionPlan, dict[str, Deployment | None]]:
-    promotions = Promotions(connection)
-    plan = promotions.made(name)
-    before = promotions.code_before(plan)
+def _finished(connection: psycopg.Connection, graph: Graph, plan: PromotionPlan, last: PromotionPlan) -> Reverted:
+    """Do what a command had left to do that was killed after its promotion.
+
+    Raises VarveError where that is nothing.
+    """
+    promotions.show_what_lags(connection)
+    if _name(plan) not in {other.name for other in Environments(connection).all()}:
+        raise VarveError(
+            f"promotion {plan.number} of {plan.environment} is taken back already: by promotion {last.number}, "
+            f"{last.applied_by} at {last.applied_at:%Y-%m-%d %H:%M} UTC. Nothing was changed. "
+            f"To have it in force again: varve revert {last.number}"
+        )
+    work.drop(_name(plan))
+    batches = {name: {path: BatchId(batch) for path, batch in paths.items()} for name, paths in last.batches.items()}
+    promotion = Promotion(
+        last.environment, last.codes, batches, Closure(), {}, run_id=last.run_id, number=last.number
+    )  # fmt: skip
+    checked_out = all(graph.code_versions.get(name) == version for name, version in last.codes.items())
+    return Reverted(plan, last.codes, (), {}, {}, promotion, checked_out, finished=True)
+
+
+def _name(plan: PromotionPlan) -> str:
+    return f"{REVERT}{plan.number}"
+
+
+def _before(connection: psycopg.Connection, plan: PromotionPlan) -> dict[str, Deployment | None]:
+    before = Promotions(connection).code_before(plan)
     if not any(before.values()):
         if moved := sorted(left_generations(connection, History(connection).of_run(plan.run_id))):
             raise VarveError(
@@ -164,7 +196,7 @@ def _before(connection: psycopg.Connection, name: str) -> tuple[PromotionPlan, d
             f"promotion {plan.number} of {plan.environment} has replaced no code: what it made current was made by the "
             "code before from what was current, and going back would change nothing. Nothing was changed."
         )
-    return plan, before
+    return before
 
 
 def _refuse_other_shape(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import importlib
 import json
+import re
 import signal
 import sys
 import threading
@@ -319,7 +320,12 @@ def test_a_promotion_is_applied_by_its_number_and_taken_back_without_the_code_be
     shop.varve("env", "run", name)
     (changed,) = [each for each in shop.json("plan")["changes"]["datasets"] if each["kind"] == "changed"]
     assert (len(changed["kept"]["partitions"]), changed["kept"]["environments"]) == (6, [name])
-    assert "they need not be computed" in shop.varve("plan")
+    said = " ".join(shop.varve("plan").split())
+    assert f"varve env run {name} takes them, and varve promote computes nothing" in said
+    of_code = re.search(r"Plan (\d+)\.", said)
+    assert of_code
+    with pytest.raises(VarveError, match=rf"plan {of_code[1]} was not applied; it promoted nothing"):
+        shop.varve("revert", of_code[1])
     number = shop.json("promote", name, "--dry-run")["number"]
     assert f"varve apply {number} promotes exactly this" in shop.varve("promote", name, "--dry-run")
     with pytest.raises(BadInput, match="as a whole"):

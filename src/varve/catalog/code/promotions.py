@@ -39,6 +39,7 @@ _PROMOTIONS = """
 """
 _OF = _PROMOTIONS + " and id = %s"
 _OF_RUN = _PROMOTIONS + " and contents ->> 'run' like %s || '%%' and applied_at is not null order by id"
+_CODE_PLAN = "select applied_by from varve.plan where id = %s and contents ->> 'environment' is null"
 _LAST_OF = _PROMOTIONS + " and contents ->> 'environment' = %s and applied_at is not null order by id desc limit 1"
 _MADE_BY_RUN = _PROMOTIONS + " and contents ->> 'run' = %s and applied_at is not null order by id desc limit 1"
 # Bytes and contents are nothing to a promotion, and half of the time of the whole list of the overlay.
@@ -132,6 +133,13 @@ class Promotions:
         else:
             rows = self.connection.execute(_OF_RUN, (name,)).fetchall()
         plans = [plan for plan in map(_plan, rows) if plan.applied_at is not None]
+        if not plans and name.isdigit() and (row := self.connection.execute(_CODE_PLAN, (int(name),)).fetchone()):
+            (by,) = row
+            done = f"deployed the code that was here, by {by}" if by else "was not applied"
+            raise VarveError(
+                f"plan {name} {done}; it promoted nothing, so that there is no promotion to take back. Nothing was "
+                "changed. To have the code before in force again: check it out, then varve plan says what follows."
+            )
         if len(plans) != 1:
             many = f"{counted(len(plans), 'promotion')} begin so: {some([plan.run_id for plan in plans])}"
             raise VarveError(

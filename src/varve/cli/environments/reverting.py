@@ -247,6 +247,7 @@ def _to_be_computed(plan: PromotionPlan, left: Mapping[str, tuple[str, ...]]) ->
     partitions = [f"{name} {path}" for name, paths in left.items() for path in paths]
     return VarveError(
         f"since promotion {plan.number}, what {counted(count, 'partition')} would be made from has changed "
-        f"({some(partitions, limit=3)}), and the code before it is not here to compute that. Nothing was changed. "
+        f"({some(partitions, limit=3)}), or the code before reads other partitions than the one here does; and the "
+        "code before is not here to compute that. Nothing was changed. "
         f"Check out the code before, then again: varve revert {plan.number}"
     )

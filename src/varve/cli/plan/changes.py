@@ -175,7 +175,9 @@ def _kept(change: CodeChange) -> list[str]:
     """Return what need not be computed, and how its rows compare with the current ones."""
     kept, count = change.kept, counted(len(change.partitions), "partition")
     where = f", computed in {', '.join(kept.environments)}" if kept.environments else ""
-    lines = [f"kept from before: {len(kept.partitions):,} of {count}{where}; they need not be computed"]
+    # By `varve apply` the sensors compute them again: they take no batch that was made elsewhere.
+    how = f"varve env run {kept.environments[0] if kept.environments else 'NAME'} takes them, and varve promote"
+    lines = [f"kept from before: {len(kept.partitions):,} of {count}{where}; {how} computes nothing"]
     if kept.compared:
         identical = f"{kept.compared - len(kept.differing):,} of {counted(kept.compared, 'partition')} identical"
         differing = f"; {some(kept.differing, limit=2)} differ" if kept.differing else ""

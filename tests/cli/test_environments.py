@@ -578,6 +578,9 @@ def test_a_role_reads_an_environment_and_keeps_that_right_when_its_views_are_mad
 
 def test_environments_are_listed_and_forgotten(shop: Store) -> None:
     name = name_of(shop)
+    for reserved, command in (("revert_9", "revert"), ("evolve_shop_sales", "evolve"), ("correction_1", "correct")):
+        with pytest.raises(BadInput, match=f"'{reserved}': environments .* made by `varve {command}`"):
+            shop.varve("env", "create", reserved)
     shop.varve("env", "create", name, "--ttl", "3d")
     shop.only_dearer_than(150)
     shop.varve("env", "run", name, "shop.totals", f"day={DAYS[0]}")

@@ -78,7 +78,7 @@ def correct(
     where a file cannot be read, a run fails, or production gets another file meanwhile; NotClosed as a promotion does.
     Readers see nothing of any of it.
     """
-    environment = f"correction_{uuid.uuid4().hex[:8]}"
+    environment = f"{work.CORRECTION}{uuid.uuid4().hex[:8]}"
     with work.connected("correct") as connection:
         refuse_of_others(connection, [name.replace("/", ".")])
         dataset = _dataset(chosen_graph(), name)

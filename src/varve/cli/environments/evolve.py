@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from varve.planning.graph import Graph
 
 # The longest name of an environment, without what each of these begins with.
-_PREFIX, _LENGTH = "evolve_", 24
+_LENGTH = 24
 
 
 @dataclass
@@ -85,7 +85,7 @@ def environment_of(dataset: str) -> str:
     slug = dataset.replace(".", "_")
     if len(slug) > _LENGTH:
         slug = f"{slug[: _LENGTH - 9]}_{blake2b(dataset.encode(), digest_size=4).hexdigest()}"
-    return f"{_PREFIX}{slug}"
+    return f"{work.EVOLVE}{slug}"
 
 
 def evolve(

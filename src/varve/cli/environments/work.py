@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from varve.catalog.catalog import Catalog
 from varve.catalog.code.deployments import Deployments
+from varve.catalog.code.promotions import REVERT
 from varve.catalog.environments.environments import Environment, Environments
 from varve.catalog.environments.overlay import EnvironmentCatalog
 from varve.cli.context import chosen_project, chosen_settings
@@ -35,6 +36,10 @@ if TYPE_CHECKING:
     from varve.dagster.environments import OpenEnvironment
     from varve.planning.run_requests import Run
 
+# How the environments begin that commands make for themselves.
+CORRECTION, EVOLVE = "correction_", "evolve_"
+RESERVED = {CORRECTION: "varve correct", EVOLVE: "varve evolve", REVERT: "varve revert"}
+
 
 @contextmanager
 def connected(command: str) -> Iterator[psycopg.Connection]:
@@ -47,6 +52,11 @@ def connected(command: str) -> Iterator[psycopg.Connection]:
 def create(name: str, *, live: bool, ttl: str) -> Environment:
     """Make an environment. Raises BadInput for a name that cannot be one or is taken, VarveError for another span."""
     lasts = span(ttl)
+    if command := next((command for beginning, command in RESERVED.items() if name.startswith(beginning)), None):
+        raise BadInput(
+            f"{name!r}: environments of such names are made by `{command}`, which goes on in them and forgets them. "
+            "Choose another name. Nothing was made."
+        )
     with connected("env create") as connection:
         return Environments(connection).create(name, by=who(), live=live, ttl=lasts or None)
 

@@ -18,6 +18,8 @@ CLASSIC := tests/stores/test_stores.py tests/stores/lake/test_write.py tests/sto
   tests/stores/lake/test_projection.py tests/stores/lake/test_columns_read.py tests/stores/warehouse/test_load.py \
   tests/stores/warehouse/test_types.py tests/stores/warehouse/test_columns.py tests/sources tests/services
 DAGSTER := tests/dagster/test_atomic_publish.py tests/dagster/test_failures.py tests/dagster/test_reading.py
+# Temporary files in memory, where there is enough of it.
+IN_MEMORY := $(BIN)/python -m tests.support.in_memory
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo ui test test-fast torture torture-long lint style types imports lint-deploy docs format bench bench-quick down \
@@ -44,8 +46,8 @@ ui: $(INSTALLED) ## The Dagster UI with its daemon on 127.0.0.1:3000
 	$(BIN)/varve ui
 
 test: prepared ## The tests, on Spark Connect, then those of the stores again in classic mode
-	$(BIN)/pytest --numprocesses 2 --durations 25
-	$(BIN)/pytest --numprocesses 2 -m spark --spark-mode classic $(CLASSIC) $(DAGSTER)
+	$(IN_MEMORY) $(BIN)/pytest --numprocesses 2 --durations 25
+	$(IN_MEMORY) $(BIN)/pytest --numprocesses 2 -m spark --spark-mode classic $(CLASSIC) $(DAGSTER)
 
 test-fast: $(INSTALLED) ## The tests that need no server: a minute, while you write
 	$(BIN)/pytest --fast --numprocesses 2

@@ -1,0 +1,65 @@
+"""Run a command whose temporary files are kept in memory, where there is enough of it; else as it is.
+
+    python -m tests.support.in_memory pytest tests
+
+The suite makes thousands of small databases, folders and logs: on a disk a sixth of its time goes into that.
+
+Not here: which tests there are.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import psutil
+
+PLACE = Path("/dev/shm")  # noqa: S108 - a file system in memory, wherever Linux runs
+# What the suite writes at most with two workers, and what its servers need beside that.
+FILES, SERVERS = 8 << 30, 8 << 30
+
+
+def folder_in_memory(place: Path = PLACE, files: int = FILES, servers: int = SERVERS) -> Path | None:
+    """A new folder in memory; None where that is too small, or programs may not be run from there."""
+    if not os.access(place, os.W_OK) or shutil.disk_usage(place).free < files:
+        return None
+    if psutil.virtual_memory().available < files + servers:
+        return None
+    folder = Path(tempfile.mkdtemp(prefix="tests-", dir=place))
+    program = folder / "program"
+    program.write_text("#!/bin/sh\n", encoding="utf-8")
+    program.chmod(0o700)
+    try:
+        subprocess.run([program], check=True)
+    except (OSError, subprocess.CalledProcessError):
+        shutil.rmtree(folder)
+        return None
+    # Servers of other users are started from it.
+    folder.chmod(0o755)
+    return folder
+
+
+def main(command: list[str]) -> int:
+    """Run the command, and delete what it has left; returns its exit code."""
+    folder = folder_in_memory()
+    environment = os.environ if folder is None else {**os.environ, "TMPDIR": str(folder)}
+    # Ctrl-C reaches the command too, which ends its servers before it ends.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        return subprocess.run(command, env=environment, check=False, preexec_fn=_may_be_interrupted).returncode
+    finally:
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _may_be_interrupted() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -53,8 +53,11 @@ FEW_ROWS = {
 }
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Every Spark that a test or a command of a test starts is given the options."""
+    if config.getoption("--fast") or config.getoption("--slow"):
+        # Messages of tests that such a run leaves out are compared by a whole run.
+        config.option.warn_unused_snapshots = True
     os.environ.setdefault("SPARK_SUBMIT_OPTS", jvm_options())
 
 

@@ -321,7 +321,7 @@ def test_a_promotion_is_applied_by_its_number_and_taken_back_without_the_code_be
     (changed,) = [each for each in shop.json("plan")["changes"]["datasets"] if each["kind"] == "changed"]
     assert (len(changed["kept"]["partitions"]), changed["kept"]["environments"]) == (6, [name])
     said = " ".join(shop.varve("plan").split())
-    assert f"varve env run {name} takes them, and varve promote computes nothing" in said
+    assert "a new environment takes them (varve env create, env run), and promoting it computes nothing" in said
     of_code = re.search(r"Plan (\d+)\.", said)
     assert of_code
     with pytest.raises(VarveError, match=rf"plan {of_code[1]} was not applied; it promoted nothing"):
@@ -574,6 +574,43 @@ def test_a_role_reads_an_environment_and_keeps_that_right_when_its_views_are_mad
         shop.varve("env", "drop", name)
         for role in (analysts, quoted):
             administrator.execute(f'drop role "{role}"'.encode())
+
+
+def test_views_of_others_stay_and_no_sweep_ends_at_them(shop_at_rest: Store) -> None:
+    shop, name = shop_at_rest, name_of(shop_at_rest)
+    schema = f"{shop.db}__{name}"
+    shop.varve("env", "create", name, "--ttl", "1s")
+    shop.varve("env", "create", f"x{name}")
+    with connect(shop.settings, application="somebody") as somebody:
+        for statement in (
+            f"create schema {schema}",
+            f"create view {schema}.totals as select 'mine' as whose",
+            f"create table {schema}.trailing as select 1 as mine",
+        ):
+            somebody.execute(statement.encode())
+        with pytest.raises(BadInput, match=rf"{schema}.totals, {schema}.trailing. Nothing was made or replaced"):
+            shop.varve("env", "views", name)
+        assert shop.rows(f"select whose from {schema}.totals") == [("mine",)]
+        assert shop.rows(f"select count(*) from varve.environment_view where environment = '{name}'") == [(0,)]
+        somebody.execute(f"drop view {schema}.totals; drop table {schema}.trailing".encode())
+        shop.varve("env", "views", name)
+        # Another environment would be shown under the same name, and somebody has put a table in the place of a view.
+        shop.rows(f"update varve.environment_view set environment = 'x{name}' where environment = '{name}' returning 1")
+        with pytest.raises(BadInput, match=rf"{schema}.\w+ of environment x{name}"):
+            shop.varve("env", "views", name)
+        shop.rows(f"update varve.environment_view set environment = '{name}' where environment = 'x{name}' returning 1")
+        somebody.execute(f"drop view {schema}.trailing; create table {schema}.trailing as select 1 as mine".encode())
+        somebody.execute(f"create view public.v{name} as select * from {schema}.totals".encode())
+        time.sleep(1.1)
+        would = shop.json("sweep", "--dry-run")
+        assert name in would["expired_environments"]
+        swept = shop.json("sweep")
+        assert name not in swept["expired_environments"]
+        assert any(f"environment {name}" in problem and f"v{name}" in problem for problem in swept["problems"])
+        somebody.execute(f"drop view public.v{name}".encode())
+        assert name in shop.json("sweep")["expired_environments"]
+        assert shop.rows(f"select mine from {schema}.trailing") == [(1,)]
+        somebody.execute(f"drop schema {schema} cascade".encode())
 
 
 def test_environments_are_listed_and_forgotten(shop: Store) -> None:

@@ -21,6 +21,7 @@ pytestmark = pytest.mark.spark
 
 TWICE = "PYTHON '{db}_assets.functions:twice' USING revenue AS (SELECT * FROM {db}.revenue WHERE revenue.day = today);"
 FUNCTIONS = "def twice(spark, scope, revenue):\n    return revenue.selectExpr('sum(cents) * 2 as cents')\n"
+EXTRA = "AS SELECT SUM(revenue.cents) AS cents FROM {db}.revenue WHERE revenue.day = today GROUP BY revenue.day;"
 RENAMED = "article STRING NOT NULL RENAMED FROM product"
 
 
@@ -159,3 +160,33 @@ def test_a_promotion_and_its_revert_that_are_killed_before_readers_see_them_are_
     with pytest.raises(VarveError, match="is taken back already: by promotion"):
         shop.varve("revert", run)
     assert cents_of_the_lake() == before
+
+
+def test_a_promotion_is_taken_back_without_what_was_dropped_and_made_again_by_a_rebase(shop: Store) -> None:  # noqa: F811
+    before, dearer, name = shop.totals(), {day: 200 + number for number, day in enumerate(DAYS)}, name_of(shop)
+    shop.varve("env", "create", name)
+    shop.only_dearer_than(150)
+    shop.sql("extra", EXTRA, store="WAREHOUSE", columns="(cents BIGINT)")
+    shop.varve("env", "run", name)
+    first = shop.json("promote", name)["number"]
+    (shop.root / f"{shop.db}_assets" / "extra.sql").unlink()
+    shop.reload()
+    shop.varve("drop", "shop.extra")
+    shop.varve("revert", str(first))
+    assert shop.totals() == before
+
+    # The environment stands on what it has promoted, which production does not have any more.
+    said = " ".join(shop.varve("promote", name).split())
+    assert f"Production has other code of {shop.db}.revenue since." in said
+    assert f"varve env rebase {name} --merged" in said
+    shop.varve("env", "rebase", name, "--merged")
+    assert shop.json("env", "run", name)["computed"] == {}
+    second = shop.json("promote", name)["number"]
+    assert shop.totals() == dearer
+    with pytest.raises(VarveError, match=f"Go back behind that first: varve revert {second}"):
+        shop.varve("revert", str(first))
+    shop.varve("revert", str(second))
+    assert shop.totals() == before
+    with pytest.raises(VarveError, match=f"the code before promotion {first} is in force already"):
+        shop.varve("revert", str(first))
+    assert shop.totals() == before

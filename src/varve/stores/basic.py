@@ -88,6 +88,11 @@ class BasicStore(Store):
         del dataset, batches, database, readers
         return False
 
+    def taken(self, database: str, tables: Sequence[str]) -> Sequence[str]:
+        """See `Store.taken`: nothing of it is found by SQL."""
+        del database, tables
+        return ()
+
     def hide(self, database: str, tables: Sequence[str]) -> None:
         """See `Store.hide`: nothing was shown."""
 

@@ -212,6 +212,11 @@ class Store(Protocol):
         ...
 
     @abstractmethod
+    def taken(self, database: str, tables: Sequence[str]) -> Sequence[str]:
+        """Those of the names under which something can be found by SQL in that database, whosever it is."""
+        ...
+
+    @abstractmethod
     def hide(self, database: str, tables: Sequence[str]) -> None:
         """Remove what `show_as` has made, and the database where nothing else is in it. Raises VarveError too."""
         ...

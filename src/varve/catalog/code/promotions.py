@@ -160,20 +160,40 @@ class Promotions:
     def code_before(self, plan: PromotionPlan) -> dict[str, Deployment | None]:
         """By dataset whose code the promotion deployed the deployment before it; None: there was none.
 
-        Raises VarveError where other code was deployed since.
+        Datasets that were dropped since are not among them. Raises VarveError where other code was deployed since, and
+        where that is the code before already.
         """
         deployments = Deployments(self.connection)
         before: dict[str, Deployment | None] = {}
-        for dataset, version in sorted(plan.codes.items()):
+        others: dict[str, Deployment] = {}
+        for dataset in sorted(plan.codes):
             history = deployments.history(dataset)
-            last = history[-1]
-            if (last.plan, last.code_version) != (plan.number, version):
-                first = f"varve revert {last.plan}" if last.plan and self.of(last.plan) else "varve plan"
-                raise VarveError(
-                    f"{dataset}: since promotion {plan.number}, other code was deployed by {last.deployed_by} on "
-                    f"{last.deployed_at:%Y-%m-%d %H:%M} UTC. Nothing was changed. Go back behind that first: {first}."
-                )
-            before[dataset] = history[-2] if len(history) > 1 else None
+            place = next((place for place, each in enumerate(history) if each.plan == plan.number), None)
+            if place is None:
+                continue
+            before[dataset] = history[place - 1] if place else None
+            if place < len(history) - 1:
+                others[dataset] = history[-1]
+        in_force = {
+            dataset for dataset, last in others.items()
+            if (former := before[dataset]) is not None and former.code_version == last.code_version
+        }  # fmt: skip
+        if before and in_force == before.keys():
+            raise VarveError(
+                f"the code before promotion {plan.number} is in force already: it was deployed again since. Nothing "
+                "was changed."
+            )
+        for dataset, last in others.items():
+            first = f"varve revert {last.plan}" if last.plan and self.of(last.plan) else "varve plan"
+            raise VarveError(
+                f"{dataset}: since promotion {plan.number}, other code was deployed by {last.deployed_by} on "
+                f"{last.deployed_at:%Y-%m-%d %H:%M} UTC. Nothing was changed. Go back behind that first: {first}."
+            )
+        if plan.codes and not before:
+            raise VarveError(
+                f"what promotion {plan.number} deployed was dropped since: {some(sorted(plan.codes))}. Nothing was "
+                "changed, and nothing is left to take back."
+            )
         return before
 
 

@@ -71,6 +71,11 @@ _SET_CODE = """
 _VIEWS = """
     select database_name, table_name, store from varve.environment_view where environment = %s order by 3, 1, 2
 """
+_VIEWS_OF_OTHERS = """
+    select environment, database_name, table_name from varve.environment_view
+    where environment <> %s and (database_name, table_name, store)
+        in (select * from unnest(%s::text[], %s::text[], %s::text[])) order by 1, 2, 3
+"""
 _NOTE_VIEW = "insert into varve.environment_view values (%s, %s, %s, %s) on conflict do nothing"
 _FORGET_VIEWS = "delete from varve.environment_view where environment = %s"
 # Whatever is deployed later is not contained in the environment's code, until somebody says so.
@@ -227,6 +232,11 @@ class Environments:
     def views(self, name: str) -> list[tuple[str, str, str]]:
         """(database, table, store) of everything that shows an environment by SQL."""
         return list(self.connection.execute(_VIEWS, (name,)).fetchall())
+
+    def views_of_others(self, name: str, views: Sequence[tuple[str, str, str]]) -> list[tuple[str, str, str]]:
+        """(environment, database, table) of those of the views, as `views` gives them, that show another one."""
+        databases, tables, stores = ([*column] for column in zip(*views, strict=True)) if views else ([], [], [])
+        return self.connection.execute(_VIEWS_OF_OTHERS, (name, databases, tables, stores)).fetchall()
 
     def note_view(self, name: str, database: str, table: str, store: str) -> None:
         """Note that a table or view is about to show an environment; until that is forgotten, it cannot be dropped."""

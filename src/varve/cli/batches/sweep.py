@@ -59,14 +59,13 @@ def sweep(
         stores = {
             kind: open_store(kind, settings, catalog, session) for kind in {*kinds.values(), *generations.stores()}
         }
+        report.expired_environments = [
+            environment.name for environment in Environments(history.connection).all() if environment.expired
+        ]
         if not dry_run:
             report.failed_builds = catalog.fail_dead_batches()
             history.forget_expired()
-            report.expired_environments = [
-                environment.name for environment in Environments(history.connection).all() if environment.expired
-            ]
-            for expired in report.expired_environments:
-                drop_environment(expired)
+            _forget_environments(report)
             _finish_drops(report, history, stores, dataset)
             graph = _graph()
             catch_up(catalog, stores.__getitem__, graph.datasets if graph is not None else {}, kinds)
@@ -122,6 +121,16 @@ def forget_dropped(history: History, stores: Mapping[str, Store], dataset: str |
         if dropped.finished and not drops.has_data(dropped):
             stores[dropped.store].forget_drop(dropped)
             drops.forget(dropped)
+
+
+def _forget_environments(report: Report) -> None:
+    """Forget what nobody has used for its time; what cannot be forgotten is told, and keeps nothing else."""
+    for expired in list(report.expired_environments):
+        try:
+            drop_environment(expired)
+        except VarveError as error:
+            report.expired_environments.remove(expired)
+            report.problems.append(f"environment {expired}, which nobody has used for its time: {error}")
 
 
 def _declared(names: Iterable[str]) -> dict[str, RetainedBatches | None]:

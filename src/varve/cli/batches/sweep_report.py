@@ -73,8 +73,9 @@ def show(console: Console, report: Report) -> None:
         )
     console.print(table if table.row_count else f"No batch {'was' if report.done else 'is'} to be swept.")
     if report.expired_environments:
+        what = "Forgotten" if report.done else "Would be forgotten, with what only they need"
         console.print(
-            f"Forgotten: environments that nobody used for their time: {', '.join(report.expired_environments)}."
+            f"{what}: environments that nobody used for their time: {', '.join(report.expired_environments)}."
         )
     if report.failed_builds:
         console.print(

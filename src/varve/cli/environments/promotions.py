@@ -146,6 +146,7 @@ def promotion_values(promotion: Promotion) -> dict[str, Any]:
         "lacking": promotion.closure.lacking,
         "left_out": promotion.left_out,
         "removed": list(promotion.removed),
+        "replaced": list(promotion.replaced),
     }
 
 

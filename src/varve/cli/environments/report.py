@@ -115,6 +115,13 @@ def show_promotion(console: Console, promotion: Promotion, *, dry_run: bool) -> 
     """Print what became current, or would."""
     if not promotion.batches and not promotion.codes:
         console.print(f"Environment {promotion.environment} has nothing that production has not.", highlight=False)
+        if promotion.replaced:
+            name = promotion.environment
+            console.print(
+                f"Production has other code of {some(promotion.replaced)} since. Where the code here is to take its "
+                f"place: varve env rebase {name} --merged, varve env run {name}, varve promote {name}.",
+                highlight=False, soft_wrap=True,
+            )  # fmt: skip
     verb = "would become current" if dry_run else "became current"
     for name, batches in promotion.batches.items():
         code = f", with code {promotion.codes[name]}" if name in promotion.codes else ""

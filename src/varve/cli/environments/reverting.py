@@ -120,9 +120,12 @@ def revert(console: Console | None, name: str, *, effects: bool) -> Reverted:
 def show(console: Console, reverted: Reverted) -> None:
     """Print what is in force again, and what is left to do."""
     codes = [f"{name} with code {version}" for name, version in reverted.codes.items()]
+    computed = sum(reverted.computed.values())
+    # A command before that was killed may have taken some already.
+    taken = max(sum(reverted.taken.values()), reverted.promotion.partitions - computed)
     how = (
-        f"{counted(sum(reverted.taken.values()), 'partition')} taken as they were kept, "
-        f"{sum(reverted.computed.values()):,} computed; all in one transaction, as run {reverted.promotion.run_id}."
+        f"{counted(taken, 'partition')} taken as they were kept, {computed:,} computed; "
+        f"all in one transaction, as run {reverted.promotion.run_id}."
         if not reverted.finished
         else f"That was done as run {reverted.promotion.run_id}; what it had left to do is done now."
     )

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from varve.dagster.environments import OpenEnvironment
     from varve.planning.run_requests import Run
+    from varve.stores.store import Store
 
 # How the environments begin that commands make for themselves.
 CORRECTION, EVOLVE = "correction_", "evolve_"
@@ -99,6 +100,11 @@ def show_views(name: str, readers: Sequence[str] = ()) -> list[str]:
         catalog = EnvironmentCatalog(environment.connection, name)
         session = cache(lambda: open_session(settings))
         environments, names = Environments(environment.connection), []
+        _refuse_taken_views(
+            environments, name,
+            [(databases[dataset.db], dataset.table, str(dataset.store)) for dataset in environment.graph.in_order()],
+            lambda kind: open_store(kind, settings, catalog, session),
+        )  # fmt: skip
         for dataset in environment.graph.in_order():
             store = open_store(dataset.store, settings, catalog, session)
             environments.note_view(name, databases[dataset.db], dataset.table, str(dataset.store))
@@ -106,6 +112,24 @@ def show_views(name: str, readers: Sequence[str] = ()) -> list[str]:
                 names.append(f"{databases[dataset.db]}.{dataset.table}")
         environments.use(name)
     return names
+
+
+def _refuse_taken_views(
+    environments: Environments, name: str, views: Sequence[tuple[str, str, str]], store_of: Callable[[str], Store]
+) -> None:
+    """Raise BadInput where something else is, or shows another environment, under one of these names."""
+    taken = [f"{database}.{table} of environment {other}"
+             for other, database, table in environments.views_of_others(name, views)]  # fmt: skip
+    new: dict[tuple[str, str], list[str]] = {}
+    for database, table, kind in set(views) - set(environments.views(name)):
+        new.setdefault((kind, database), []).append(table)
+    for (kind, database), tables in sorted(new.items()):
+        taken += [f"{database}.{table}" for table in store_of(kind).taken(database, tables)]
+    if taken:
+        raise BadInput(
+            f"there are already, and not of environment {name}: {some(sorted(set(taken)))}. Nothing was made or "
+            "replaced. Take another name for the environment, or remove what is there."
+        )
 
 
 def hide_views(connection: psycopg.Connection, name: str) -> None:

@@ -176,8 +176,8 @@ def _kept(change: CodeChange) -> list[str]:
     kept, count = change.kept, counted(len(change.partitions), "partition")
     where = f", computed in {', '.join(kept.environments)}" if kept.environments else ""
     # By `varve apply` the sensors compute them again: they take no batch that was made elsewhere.
-    how = f"varve env run {kept.environments[0] if kept.environments else 'NAME'} takes them, and varve promote"
-    lines = [f"kept from before: {len(kept.partitions):,} of {count}{where}; {how} computes nothing"]
+    how = "a new environment takes them (varve env create, env run), and promoting it computes nothing"
+    lines = [f"kept from before: {len(kept.partitions):,} of {count}{where}; {how}"]
     if kept.compared:
         identical = f"{kept.compared - len(kept.differing):,} of {counted(kept.compared, 'partition')} identical"
         differing = f"; {some(kept.differing, limit=2)} differ" if kept.differing else ""

@@ -170,10 +170,11 @@ class Promoter:
                 f"varve env run {name}"
             )
         deployed = Deployments(connection).current()
-        codes = {}
+        codes, replaced = {}, []
         for dataset, version in versions.items():
             deployed_version = deployed[dataset].code_version if dataset in deployed else ""
             if version in {deployed_version, code[dataset].base} and deployed_version:
+                replaced += [dataset] if version != deployed_version else []
                 continue
             if deployed_version != code[dataset].base:
                 raise VarveError(
@@ -200,7 +201,15 @@ class Promoter:
             if code[dataset].base and CatalogFacts(connection).existing_partitions(dataset)
         ))  # fmt: skip
         return Promotion(
-            name, codes, batches, Closure(), {}, removed, generations=generations, incomplete=self.incomplete
+            name,
+            codes,
+            batches,
+            Closure(),
+            {},
+            removed,
+            generations=generations,
+            incomplete=self.incomplete,
+            replaced=tuple(replaced),
         )
 
     def _tried(self, promotion: Promotion, behind: LeftBehind) -> Closure:

@@ -65,6 +65,7 @@ class Promotion:
         run_id: under which its publishes are recorded (`varve history --run`); "" where nothing was promoted.
         generations: by dataset the generation to which readers move, where that is another one.
         incomplete: whether a person has said that readers may miss what a new generation lacks.
+        replaced: the datasets of which production has other code by now, which the environment has not changed since.
     """
 
     environment: str
@@ -77,6 +78,7 @@ class Promotion:
     number: int | None = None
     generations: Mapping[str, EnvironmentGeneration] = field(default_factory=dict)
     incomplete: bool = False
+    replaced: tuple[str, ...] = ()
 
     def is_refused(self, behind: LeftBehind) -> bool:
         """Whether it would be refused as it is."""

@@ -128,6 +128,10 @@ class EnvironmentStore:
         """See `Store.show_as`."""
         return self.store.show_as(dataset, batches, database, readers)
 
+    def taken(self, database: str, tables: Sequence[str]) -> Sequence[str]:
+        """See `Store.taken`."""
+        return self.store.taken(database, tables)
+
     def hide(self, database: str, tables: Sequence[str]) -> None:
         """See `Store.hide`."""
         self.store.hide(database, tables)

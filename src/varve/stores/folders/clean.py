@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 from functools import partial
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from varve.catalog.history.history import History
@@ -114,7 +115,7 @@ def _grouped(layout: Layout, files: Any, root: str) -> list[Leftover]:
     owners: dict[str, str] = {}
     for name, entry in files.find(root, withdirs=True, detail=True).items():
         steps = name[prefix:].split("/")
-        unit_index = next((index for index, step in enumerate(steps) if _is_unit(steps[index - 1], step)), None)
+        unit_index = next((index for index, pair in enumerate(pairwise(["", *steps])) if _is_unit(*pair)), None)
         if unit_index is None or unit_index < _TABLES:
             continue
         folder = "/".join(steps[: unit_index + 1])

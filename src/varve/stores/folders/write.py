@@ -156,7 +156,8 @@ def _own_temporary(layout: Layout, build: Build) -> Iterator[None]:
         yield
     finally:
         files, _ = open_files(layout.root)
-        with suppress(FileNotFoundError):
+        # Tasks of a job that has failed may write still: what they leave there is for a sweep.
+        with suppress(OSError):
             files.rm(layout.temporary(build.dataset, _job(build)), recursive=True)
 
 

@@ -220,6 +220,10 @@ class LakeStore:
         views.show_as(self.spark(), self.layout, dataset, batches, database)
         return True
 
+    def taken(self, database: str, tables: Sequence[str]) -> Sequence[str]:
+        """See `Store.taken`: tables and views of the metastore."""
+        return views.taken(self.spark(), database, tables)
+
     def hide(self, database: str, tables: Sequence[str]) -> None:
         """See `Store.hide`."""
         views.hide(self.spark(), database, tables)

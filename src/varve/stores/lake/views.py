@@ -30,6 +30,11 @@ def show_as(spark: SparkSession, layout: Layout, dataset: Dataset, batches: Sequ
         spark.sql(projection.add_partitions_sql(named, batches[start : start + projection.ADD_AT_ONCE]))
 
 
+def taken(spark: SparkSession, database: str, tables: Sequence[str]) -> list[str]:
+    """Those of the names that a table or view in the database has."""
+    return [table for table in tables if spark.catalog.tableExists(f"`{database}`.`{table}`")]
+
+
 def hide(spark: SparkSession, database: str, tables: Sequence[str]) -> None:
     """Remove these tables, and the database where nothing else is in it. No file is touched: tables are external."""
     for table in tables:

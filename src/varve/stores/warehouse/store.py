@@ -200,6 +200,10 @@ class WarehouseStore:
         views.show_as(self.catalog, dataset, batches, database, readers)
         return True
 
+    def taken(self, database: str, tables: Sequence[str]) -> Sequence[str]:
+        """See `Store.taken`: whatever has such a name in the schema."""
+        return views.taken(self.catalog.connection, database, tables)
+
     def hide(self, database: str, tables: Sequence[str]) -> None:
         """See `Store.hide`."""
         views.hide(self.catalog.connection, database, tables)

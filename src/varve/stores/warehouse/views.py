@@ -26,6 +26,11 @@ _RELATIONS = """
     select from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
     where n.nspname = %s and c.relkind in ('r', 'v', 'm', 'p', 'f', 'S') limit 1
 """
+_NAMED = """
+    select c.relname from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
+    where n.nspname = %s and c.relname = any(%s) and c.relkind::text = any(%s) order by 1
+"""
+_EVERY_KIND = ["r", "v", "m", "p", "f", "S", "c", "i", "I"]
 
 
 def show_as(
@@ -56,11 +61,17 @@ def show_as(
         raise _in_use(schema, dataset.table, error) from error
 
 
+def taken(connection: psycopg.Connection, schema: str, tables: Sequence[str]) -> list[str]:
+    """Those of the names that a relation in the schema has, of whatever kind."""
+    return [name for (name,) in connection.execute(_NAMED, (schema, list(tables), _EVERY_KIND))]
+
+
 def hide(connection: psycopg.Connection, schema: str, views: Sequence[str]) -> None:
     """Remove these views, and the schema where nothing else is in it. Raises VarveError where somebody uses one."""
     try:
         with connection.transaction():
-            for table in views:
+            # What somebody else has put there since, a table say, is not ours.
+            for (table,) in connection.execute(_NAMED, (schema, list(views), ["v"])).fetchall():
                 connection.execute(sql.SQL("drop view if exists {}").format(sql.Identifier(schema, table)))
             if (
                 connection.execute(_HAS_SCHEMA, (schema,)).rowcount

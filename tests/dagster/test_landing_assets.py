@@ -96,6 +96,8 @@ def test_options_of_a_header_are_those_of_python() -> None:
     assert asset.dataset.landing == LandingOptions(
         separator="\t", header=Header.BY_NAME, null=("NA", "-"), format=LandingFormat.CSV, encoding="latin-1"
     )
+    (german,) = orders("l", "thousands = '.', decimal = ',', null = ''")
+    assert german.dataset.landing == LandingOptions(decimal=",", thousands=".", null=())
     (plain,) = orders("l", "source = 'landing'")
     assert plain.dataset.landing is True
 

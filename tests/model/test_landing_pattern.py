@@ -24,6 +24,12 @@ PARTS = TimeDimension(
     pendulum.datetime(2026, 1, 1),
     columns=(TimeColumn("day", "%Y-%m-%d", ColumnType.DATE), TimeColumn("hour", "%H", ColumnType.INT)),
 )
+MOMENT = TimeDimension(
+    "t",
+    Grain.HOUR,
+    pendulum.datetime(2026, 10, 24, tz="Europe/Berlin"),
+    columns=(TimeColumn("hour", "%s", ColumnType.TIMESTAMP),),
+)
 REGION = StaticDimension("region", ("EU", "US", "x", "x_y", "a|b", "a/b", "50%"))
 STORE = StaticDimension("store", ("z", "y_z"))
 ANY = DynamicDimension("who", "people")
@@ -58,10 +64,27 @@ def pattern(files: str, *dimensions: object, form: LandingFormat | None = None) 
         ("{t:%Y}/{t:%m}/{t:%d}/{t:%H}.csv", (PARTS,), "2026/09/01/07.csv", "day=2026-09-01/hour=7"),
         ("{day}/{region}/{hour}.csv", (PARTS, REGION), "2026-09-01/EU/23.csv", "day=2026-09-01/hour=23/region=EU"),
         ("", (PARTS,), "2026-09-01T07.csv", "day=2026-09-01/hour=7"),
+        # A moment is named on the clock of the zone, as its key is, with a pattern and without one.
+        ("", (MOMENT,), "2026-10-25T02.csv", "hour=2026-10-25 00%3A00%3A00"),
+        ("{hour}.csv", (MOMENT,), "2026-10-25T02.csv", "hour=2026-10-25 00%3A00%3A00"),
+        ("{hour}.csv", (MOMENT,), "2026-10-25T00.csv", "hour=2026-10-24 22%3A00%3A00"),
+        ("{hour}.csv", (MOMENT,), "2026-10-25T02+0100.csv", "hour=2026-10-25 01%3A00%3A00"),
+        ("{hour}.csv", (MOMENT,), "2026-10-25 00%3A00%3A00.csv", "hour=2026-10-25 00%3A00%3A00"),
+        ("{hour:%Y-%m-%dT%H%z}.csv", (MOMENT,), "2026-10-25T02+0100.csv", "hour=2026-10-25 01%3A00%3A00"),
+        # Of a dump of Hive's it is a path, which is in UTC.
+        ("hour={hour}/*.csv", (MOMENT,), "hour=2026-10-25 00%3A00%3A00/a.csv", "hour=2026-10-25 00%3A00%3A00"),
     ],
 )  # fmt: skip
 def test_a_name_says_its_partition(files: str, dimensions: tuple[object, ...], name: str, path: str) -> None:
     assert pattern(files, *dimensions).key(name).path == path
+
+
+def test_the_name_of_a_moment_is_its_key_but_in_a_path_of_hive() -> None:
+    key = Partitioning((MOMENT,)).from_dagster("2026-10-25T02+0100")
+    assert pattern("{hour}.csv", MOMENT).name(key) == "2026-10-25T02+0100.csv"
+    assert pattern("x/hour={hour}/*.csv", MOMENT).name(key) == "x/hour=2026-10-25 01%3A00%3A00/*.csv"
+    for files in ("{hour}.csv", "a/{hour}.csv", "hour={hour}/a.csv"):
+        assert pattern(files, MOMENT).key(pattern(files, MOMENT).name(key)) == key
 
 
 @pytest.mark.parametrize(
@@ -74,6 +97,19 @@ def test_a_name_says_its_partition(files: str, dimensions: tuple[object, ...], n
         ("{region}.csv", (REGION,), "%45U.csv", "'%45U' is another spelling of 'EU'; name it so."),
         ("{day}.csv", (DAY,), "2026-09-01.csv.gz", "its name does not fit {day}.csv."),
         ("{day:%Y%m%d}.csv", (DAY,), "2026901.csv", "another spelling of"),
+        # The same moment in another offset is another spelling of it, and only of it.
+        (
+            "{hour:%Y%m%d%H%z}.csv",
+            (MOMENT,),
+            "2026112510+0200.csv",
+            "'2026112510+0200' is another spelling of 2026-11-25T09, '2026112509+0100'; name it so.",
+        ),
+        (
+            "{hour:%Y%m%d%H%M%z}.csv",
+            (MOMENT,),
+            "202611251030+0100.csv",
+            "begins no window of t; the next one begins at 2026-11-25T1",
+        ),
         ("{day:%Y%m%d}.csv", (DAY,), "20260230.csv", "is no day as %Y%m%d writes it"),
         ("{day}/{day:%Y%m%d}.csv", (DAY,), "2026-09-01/20260902.csv", "its name says of day both"),
         ("{region}_{store}.csv", (REGION, STORE), "x_y_z.csv", "of region=x/store=y_z or of region=x_y/store=z"),

@@ -9,11 +9,13 @@ import datetime as dt
 import getpass
 import re
 import socket
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from varve.cli.context import chosen_graph
 from varve.model.errors import OtherOwner, UnknownPartition, VarveError, some
-from varve.model.partitions.key import escape, parse_path
+from varve.model.partitions.dimension import TimeDimension
+from varve.model.partitions.key import escape, parse_path, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -75,7 +77,7 @@ def matching(dataset: Dataset, words: Sequence[str], paths: Iterable[str]) -> li
                 f"{word!r} names no partition of {dataset}; write column=value with "
                 f"{', '.join(dataset.partitioning.names)}."
             )
-        wanted[column] = value
+        wanted[column] = _as_in_paths(dataset, column, value)
     matched = [path for path in known_paths if wanted.items() <= dict(parse_path(path)).items()]
     if words and not matched:
         raise UnknownPartition(
@@ -93,7 +95,20 @@ def named_path(dataset: Dataset, words: Sequence[str]) -> str | None:
     texts = {column: value for column, equals, value in (word.partition("=") for word in words) if equals}
     if not texts or texts.keys() != set(dataset.partitioning.names):
         return None
-    return "/".join(f"{name}={escape(texts[name])}" for name in dataset.partitioning.names)
+    return "/".join(f"{name}={escape(_as_in_paths(dataset, name, texts[name]))}" for name in dataset.partitioning.names)
+
+
+def _as_in_paths(dataset: Dataset, column: str, text: str) -> str:
+    """The text of a column as the catalog's paths spell it: `2026-10-25T02` on a zone's clock is a moment of UTC there.
+
+    A text that spells no value of the column stays as it is.
+    """
+    if column in dataset.partitioning.names:
+        dimension = dataset.partitioning[column]
+        if isinstance(dimension, TimeDimension) and dimension.columns:
+            with suppress(UnknownPartition):
+                return text_of(dimension.parse_column(column, text))
+    return text
 
 
 def moment(text: str) -> dt.datetime:

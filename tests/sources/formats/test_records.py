@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from varve.sources.formats.file_reading import BadFile, DeclaredColumn, FileReading, FileSource
 from varve.sources.formats.formats import chunks
-from varve.sources.formats.records import QUOTED_EMPTY, Records
+from varve.sources.formats.records import Records, unmarked
 
 if TYPE_CHECKING:
     from varve.sources.formats.chunk import Chunk
@@ -47,7 +47,7 @@ SEPARATORS, QUOTES = st.sampled_from([",", ";", "\t", "|"]), st.sampled_from(['"
 def parsed(text: str, separator: str, quote: str) -> tuple[list[list[str]], list[str]]:
     records = Records(iter(io.StringIO(text, newline="")), separator, quote)
     fields_of_records = list(records)
-    fields = [["" if field == QUOTED_EMPTY else field for field in fields] for _, fields, _ in fields_of_records]
+    fields = [[unmarked(field) for field in fields] for _, fields, _ in fields_of_records]
     return fields, [problem for _, _, problem in fields_of_records if problem]
 
 

@@ -231,3 +231,19 @@ def test_avro_is_read_by_name_and_refused_by_row() -> None:
     ]
     with pytest.raises(BadFile, match="avro"):
         read(out.getvalue()[:-4], wanted(a="INT", b="DECIMAL(10,2)", c="TIMESTAMP"), "avro")
+
+
+def test_a_text_between_quotes_is_no_null_in_a_column_of_texts() -> None:
+    content = b'a,b,c\n"NA",NA,1\n"",,"NA"\nNA,"x ""NA""",\n"NA","NA",""\n'
+    columns = wanted(a="STRING", b="STRING", c="INT")
+    taken = read(content, columns)
+    assert told(taken) == []
+    assert [column.to_pylist() for column in taken.columns] == [
+        ["NA", "", None, "NA"], [None, None, 'x "NA"', "NA"], [1, None, None, None],
+    ]  # fmt: skip
+    nothing = read(content, columns, nulls=frozenset())
+    assert told(nothing) == ["line 3: column c: 'NA' is not of type INT"]
+    assert nothing.columns[0].to_pylist() == ["NA", "", "NA", "NA"]
+    # What is refused is told and kept as it stood in the file.
+    (bad,) = read(b'a,c\n"NA",x\n', wanted(a="STRING", c="INT")).problems
+    assert bad.raw == '"NA",x'

@@ -117,24 +117,23 @@ def window_written(dimension: Dimension, written: Sequence[tuple[str, str]]) -> 
         start = dt.datetime.strptime(texts, formats)  # noqa: DTZ007 - the clock of the dimension's zone
     except ValueError:
         raise UnknownPartition(f"{texts!r} is no {dimension.name} as {formats} writes it.") from None
-    # Where the clock shows a start for the second time, only its offset makes it different from the first.
-    key_texts = [start.strftime(f"{dimension.text_format}{offset}") for offset in ("", "%z")]
-    problem = ""
-    for text in key_texts if start.tzinfo is not None else key_texts[:1]:
-        try:
-            value = dimension.parse(text)
-        except UnknownPartition as error:
-            problem = problem or str(error)
-            continue
-        spelt = [
-            canonical
-            for form, text_given in written
-            if (canonical := written_start(dimension, value, form)) != text_given
-        ]
-        if not spelt:
-            return value
-        problem = f"{texts!r} is another spelling of {value}{f', {spelt[0]!r}' if spelt[0] else ''}; name it so."
-    raise UnknownPartition(problem)
+    if start.tzinfo is None:
+        value = dimension.parse(start.strftime(dimension.text_format))
+    else:
+        # The offset says which moment it is, also where the clock shows it for the second time.
+        value = dimension.holding(start)
+        if dimension.start_of(value) != int(start.timestamp()):
+            raise UnknownPartition(f"{texts!r} begins no window of {dimension.name}; the next one begins at {value}.")
+        value = dimension.parse(text_of(value))
+    spelt = [
+        canonical for form, text_given in written
+        if (canonical := written_start(dimension, value, form)) != text_given
+    ]  # fmt: skip
+    if spelt:
+        raise UnknownPartition(
+            f"{texts!r} is another spelling of {value}{f', {spelt[0]!r}' if spelt[0] else ''}; name it so."
+        )
+    return value
 
 
 def written_start(dimension: TimeDimension, value: Value, form: str) -> str | None:

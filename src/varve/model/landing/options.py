@@ -90,7 +90,8 @@ class LandingOptions:
         date_format: how dates are written (strftime); "": as 2013-01-05.
         timestamp_format: how instants are written (strftime); "": as 2013-01-05T13:00:00Z.
         timezone: the IANA time zone of instants that are written without a zone.
-        null: the texts that mean NULL in a CSV file; an empty field always means NULL.
+        null: the texts that mean NULL in a CSV file where no quotes stand around them; none of them: only an empty
+            field does, which always means NULL.
         last_line: whether the last line must end in a line break.
     """
 
@@ -122,7 +123,6 @@ class LandingOptions:
                 raise UnknownOption(name, f"there is no such option.{_near(name, OPTION_NAMES)}")
             try:
                 values[name] = _value(name, text)
-                cls(**{name: values[name]})  # type: ignore[arg-type]
             except VarveError as error:
                 raise UnknownOption(name, str(error).removeprefix(f"{name}: ")) from None
         try:
@@ -178,6 +178,8 @@ class UnknownOption(VarveError):
         super().__init__(f"{name}: {problem}")
 
 
+# Empty, it says that no text means NULL.
+MAY_BE_EMPTY = frozenset({"null"})
 OPTION_NAMES = tuple(option.name for option in fields(LandingOptions))
 _DEFAULTS = {option.name: option.default for option in fields(LandingOptions)}
 _CHOICES: dict[str, type[StrEnum]] = {
@@ -220,7 +222,7 @@ def _value(name: str, text: str) -> object:
             raise VarveError(f"'{text}' is unknown; it is one of {quoted}.{_near(text, choices)}")
         return _CHOICES[name](text)
     if name == "null":
-        return tuple(dict.fromkeys(text.split(",")))
+        return tuple(dict.fromkeys(text.split(","))) if text else ()
     return _CHARACTER_OF_WORD.get(text, text) if name in {"separator", "quote", "thousands"} else text
 
 

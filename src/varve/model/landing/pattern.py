@@ -13,7 +13,7 @@ import difflib
 import re
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import islice
+from itertools import islice, pairwise
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
@@ -96,8 +96,8 @@ class FilePattern:
             return f"{self._dagster_name(key)}{self.endings[0]}"
         hive = "/" in self.text
         rendered = [
-            element if isinstance(element, str) else self._rendered(element, key, hive=hive)
-            for element in self.elements
+            element if isinstance(element, str) else self._rendered(element, key, hive=hive, after=before)
+            for before, element in pairwise(("", *self.elements))
         ]
         return "".join(rendered) + ("" if not self.endings or self.many else self.endings[0])
 
@@ -181,12 +181,15 @@ class FilePattern:
             values.append(candidates[0])
         return self.partitioning.key(values)
 
-    def _rendered(self, element: Field | AnyText, key: PartitionKey, *, hive: bool) -> str:
+    def _rendered(self, element: Field | AnyText, key: PartitionKey, *, hive: bool, after: Element) -> str:
         if isinstance(element, AnyText):
             return "*"
         dimension = self.partitioning[element.name]
         of_column = element.name in self.partitioning.names and not element.format
         value = key[element.name] if of_column else dimension.value_in(key)
+        if isinstance(value, dt.datetime) and not str(after).endswith(f"{element.name}="):
+            # The start as Dagster's key has it, on the clock of the zone; in a path of Hive's, `hour=...`, it is UTC.
+            value = dimension.value_in(key)
         if not element.format:
             return escape(text_of(value)) if hive else dagster_text(value).replace("/", "%2F")
         assert isinstance(dimension, TimeDimension)

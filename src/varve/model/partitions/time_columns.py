@@ -13,6 +13,7 @@ import re
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 import pendulum
 
@@ -32,6 +33,7 @@ TIME_TYPES = (ColumnType.STRING, ColumnType.INT, ColumnType.BIGINT, ColumnType.D
 _LARGEST = {ColumnType.INT: 2**31, ColumnType.BIGINT: 2**63}
 # A date: the day, the first of its month, or the first of its year.
 _DATES = ("%Y-%m-%d", "%Y-%m-01", "%Y-01-01")
+_IN_UTC = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d{1,6})?", re.ASCII)
 _PIECE = re.compile(r"%(-?[A-Za-z%])")
 _PARTS = "together the columns name the year and all below it down to the start of a window"
 _OF_THE_DAY = (
@@ -117,7 +119,11 @@ class TimeColumn:
         return int(text)
 
     def value_of(self, text: str) -> Value:
-        """The value that a text spells, numbers also with leading zeros. Raises ValueError where it spells none."""
+        """The value that a text spells, numbers also with leading zeros. Raises ValueError where it spells none.
+
+        A TIMESTAMP is spelt `2026-10-25 00:00:00`, which is UTC, or with an offset. Any other text, such as the key
+        `2026-10-25T02`, is the clock of the dimension's zone, which a column does not know.
+        """
         if self.type in _LARGEST:
             if not re.fullmatch(r"-?\d+", text, re.ASCII):
                 raise ValueError(text)
@@ -125,8 +131,13 @@ class TimeColumn:
         if self.type is ColumnType.DATE:
             return dt.date.fromisoformat(text)
         if self.type is ColumnType.TIMESTAMP:
-            moment = dt.datetime.fromisoformat(text)
-            return moment.replace(tzinfo=dt.UTC) if moment.tzinfo is None else moment.astimezone(dt.UTC)
+            plain = unquote(text)
+            # As the catalog's paths have it, and Spark in a session of UTC; or with an offset.
+            if _IN_UTC.fullmatch(plain):
+                return dt.datetime.fromisoformat(plain).replace(tzinfo=dt.UTC)
+            if (moment := dt.datetime.fromisoformat(plain)).tzinfo is None:
+                raise ValueError(text)
+            return moment.astimezone(dt.UTC)
         return text
 
     def parts(self, value: Value) -> dict[str, int] | None:

@@ -19,6 +19,7 @@ from varve.model.partitions.own_calendar import Calendar
 from varve.model.partitions.time_columns import TimeColumn, column_values, columns_problem, columns_text, window_start
 from varve.model.partitions.window_keys import WindowKeys
 from varve.model.partitions.zone import DAY, stretch
+from varve.model.schema import ColumnType
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -160,7 +161,7 @@ class TimeDimension:
         if column is None:
             return self.parse(text)
         try:
-            return column.value_of(text)
+            return self._value_of(column, text)
         except ValueError:
             raise UnknownPartition(f"{text!r} is no {column.type}, as {name} is.") from None
 
@@ -169,7 +170,7 @@ class TimeDimension:
         if not self.columns:
             return self.parse(texts[self.name])
         try:
-            values = tuple([column.value_of(texts[column.name]) for column in self.columns])
+            values = tuple([self._value_of(column, texts[column.name]) for column in self.columns])
         except ValueError as error:
             spelt = columns_text((column.name, texts[column.name]) for column in self.columns)
             example = columns_text(zip(self.column_names, self.column_values_at(self.first), strict=True))
@@ -181,6 +182,18 @@ class TimeDimension:
             spelt = columns_text(zip(self.column_names, values, strict=True))
             raise OutsideDimension(f"{spelt} lies outside dimension {self.name}, which {self.extent}.")
         return value
+
+    def _value_of(self, column: TimeColumn, text: str) -> Value:
+        """The value that a text spells in one of the columns. Raises ValueError, or UnknownPartition for a key."""
+        try:
+            return column.value_of(text)
+        except ValueError:
+            if column.type is not ColumnType.TIMESTAMP:
+                raise
+            if self.timezone == "UTC" and "T" in text and ":" in text:
+                return column.value_of(f"{text}+00:00")
+        # As Dagster spells the window, on the clock of the zone.
+        return column_values((column,), self.calendar, self.window_keys.start_of_text(text))[0]
 
     def windows_with(self, texts: Mapping[str, str], starts: Iterable[int]) -> Iterator[int]:
         """Those of the windows that begin at `starts` whose partition columns are spelled so, as far as they are named.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from varve.sources.formats.records import QUOTED_EMPTY
+from varve.sources.formats.records import QUOTED, unmarked
 from varve.sources.formats.texts import NOT_TEXT
 
 if TYPE_CHECKING:
@@ -78,10 +78,8 @@ def row_text(fields: Sequence[str], separator: str, quote: str) -> str:
     special = (separator, quote, "\n", "\r") if quote else ()
     return shown(
         separator.join(
-            quote * 2
-            if field == QUOTED_EMPTY
-            else f"{quote}{field.replace(quote, quote * 2)}{quote}"
-            if any(character in field for character in special)
+            f"{quote}{unmarked(field).replace(quote, quote * 2)}{quote}"
+            if field[:1] == QUOTED or any(character in field for character in special)
             else field
             for field in fields
         ),
@@ -94,7 +92,7 @@ def value_text(value: Any) -> str | None:
     if value is None:
         return None
     if isinstance(value, str):
-        return "" if value == QUOTED_EMPTY else value
+        return unmarked(value)
     if isinstance(value, bytes):
         return value.hex()
     return json.dumps(value, default=str, ensure_ascii=False) if isinstance(value, dict | list | bool) else str(value)

@@ -19,7 +19,7 @@ from varve.sources.formats.checks import (
     shown,
     value_text,
 )
-from varve.sources.formats.records import QUOTED_EMPTY
+from varve.sources.formats.records import unmarked
 from varve.sources.formats.texts import NOT_TEXT, reason_of
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def chunk_of_objects(
 
 def refusal(value: Any, column: DeclaredColumn, reading: FileReading, reason: str) -> str:
     """Why a value was refused, as a phrase that shows the value."""
-    shown = "" if value == QUOTED_EMPTY else value
+    shown = unmarked(value) if isinstance(value, str) else value
     if isinstance(shown, str):
         shown = shown[:SHOWN_CHARACTERS].replace(NOT_TEXT, "\ufffd")
     text = repr(shown) if isinstance(shown, str) else str(shown)[:SHOWN_CHARACTERS]

@@ -14,7 +14,7 @@ from varve.sources.formats.checks import RowProblem, row_text
 from varve.sources.formats.chunk import CHUNK_ROWS, Chunk, ChunkBuilder, refusal
 from varve.sources.formats.file_reading import BadFile, FileReading
 from varve.sources.formats.lines import UNENDED, lines_of
-from varve.sources.formats.records import QUOTED_EMPTY, Records
+from varve.sources.formats.records import QUOTED, Records, unmarked
 from varve.sources.formats.texts import NOT_TEXT, TextReader
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def header_of(records: Iterator[tuple[int, list[str], str]], reading: FileReadin
     if first is None:
         raise BadFile("the file is empty, without even a header line.")
     line, names, problem = first
-    names = ["" if name == QUOTED_EMPTY else name for name in names]
+    names = [unmarked(name) for name in names]
     if any(NOT_TEXT in name for name in names):
         problem = f"the header is not {reading.encoding.upper()}"
     if problem := problem or _header_problem(names, reading):
@@ -69,7 +69,7 @@ def header_of(records: Iterator[tuple[int, list[str], str]], reading: FileReadin
 def records_of(file: Any, reading: FileReading) -> Records:
     """The records of an unpacked CSV file."""
     lines = lines_of(file, reading.encoding)
-    return Records(lines, reading.separator, reading.quote, blank_lines=len(reading.columns) == 1)
+    return Records(lines, reading.separator, reading.quote, blank_lines=len(reading.columns) == 1, nulls=reading.nulls)
 
 
 def _header_problem(names: Sequence[str], reading: FileReading) -> str:
@@ -87,9 +87,10 @@ def _header_problem(names: Sequence[str], reading: FileReading) -> str:
 
 
 def _without_nulls(texts: Sequence[str], nulls: frozenset[str], kind: pa.DataType) -> list[str | None]:
-    """The texts, with None for empty fields and for texts that mean NULL; `""` is an empty text in a text column."""
-    empty = "" if pa.types.is_string(kind) or pa.types.is_binary(kind) else None
+    """The texts, with None for empty fields and for texts that mean NULL; in a text column not for those in quotes."""
     absent = nulls | {""}
-    if QUOTED_EMPTY not in texts:
+    if not any(text[:1] == QUOTED for text in texts):
         return [None if text in absent else text for text in texts]
-    return [empty if text == QUOTED_EMPTY else None if text in absent else text for text in texts]
+    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+        return [text[1:] if text[:1] == QUOTED else None if text in absent else text for text in texts]
+    return [None if text in absent or text[:1] == QUOTED else text for text in texts]

@@ -1,7 +1,7 @@
 """Parses a CSV text into records (RFC 4180): doubled quotes, quoted separators and line breaks, CRLF, LF or CR.
 
 As Python's `csv` reads: a quote means something only where a field begins. Unlike it, this tells an empty text ("")
-from nothing, and on which line a record begins.
+from nothing, a text such as "NA" from one that means NULL, and on which line a record begins.
 
 Not here: parsing the values of fields (texts.py).
 """
@@ -14,8 +14,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# An empty text between quotes; no decoded text has this character.
-QUOTED_EMPTY = "\udcfe"
+# Stands before a text that was between quotes and would mean NULL without them; no decoded text has this character.
+QUOTED = "\udcfe"
+
+
+def unmarked(text: str) -> str:
+    """The text of a field as it stood in the file, between quotes or not."""
+    return text.removeprefix(QUOTED)
 
 
 @dataclass
@@ -24,6 +29,7 @@ class Records:
 
     Attributes:
         blank_lines: whether a blank line is a record, which it is where there is one column.
+        nulls: the texts that mean NULL where no quotes stand around them, beside the empty one.
         line: the number of the line that was read last, from 1.
         unended: whether the last line had no line break.
         spans: for each record of more than one line, by its first line, how many lines it takes.
@@ -33,6 +39,7 @@ class Records:
     separator: str
     quote: str
     blank_lines: bool = False
+    nulls: frozenset[str] = frozenset()
     line: int = field(default=0, init=False)
     unended: bool = field(default=False, init=False)
     spans: dict[int, int] = field(default_factory=dict, init=False)
@@ -65,7 +72,7 @@ class Records:
             # The number of quotes shows whether every field is quoted and has no quote within.
             fields = content[1:-1].split(f"{quote}{separator}{quote}")
             if content.count(quote) == 2 * len(fields):
-                return [value or QUOTED_EMPTY for value in fields], ""
+                return [self._marked(value) for value in fields], ""
             fields = []
         while True:
             if content.startswith(quote, place):
@@ -92,7 +99,7 @@ class Records:
                     place = end + 1
                     break
                 content = text.rstrip("\r\n")
-                value = "".join(pieces) or QUOTED_EMPTY
+                value = self._marked("".join(pieces))
                 if place < len(content) and not content.startswith(separator, place):
                     problem = problem or f"something follows the closing quote of field {len(fields) + 1}"
                     end = content.find(separator, place)
@@ -107,3 +114,6 @@ class Records:
                 self.unended = text[-1] not in "\r\n"
                 return fields, problem
             place += len(separator)
+
+    def _marked(self, value: str) -> str:
+        return f"{QUOTED}{value}" if not value or value in self.nulls else value

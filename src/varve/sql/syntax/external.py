@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from varve.model.errors import nearest
 from varve.model.external import OF_FILES, ExternalTable, ExternalTableKind
-from varve.model.landing.options import OPTION_NAMES, LandingOptions, UnknownOption
+from varve.model.landing.options import MAY_BE_EMPTY, OPTION_NAMES, LandingOptions, UnknownOption
 from varve.sql.syntax.sql_file import Body, SqlDataset
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def external_problems(sql: SqlDataset) -> Iterator[Problem]:
 
 def _landing_texts(sql: SqlDataset) -> dict[str, str]:
     """Return the options about landing files. An empty one is reported by options.py."""
-    return {name: text for name, text in sql.options if name in OPTION_NAMES and text}
+    return {name: text for name, text in sql.options if name in OPTION_NAMES and (text or name in MAY_BE_EMPTY)}
 
 
 def _view_problems(sql: SqlDataset, source: str, options: dict[str, str]) -> Iterator[Problem]:

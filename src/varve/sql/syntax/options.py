@@ -9,7 +9,7 @@ import shlex
 from typing import TYPE_CHECKING
 
 from varve.model.errors import nearest
-from varve.model.landing.options import OPTION_NAMES
+from varve.model.landing.options import MAY_BE_EMPTY, OPTION_NAMES
 from varve.sql.syntax.sql_file import Body, SqlDataset
 
 if TYPE_CHECKING:
@@ -48,5 +48,5 @@ def option_problems(sql: SqlDataset) -> Iterator[Problem]:
                 shlex.split(value)
             except ValueError as error:
                 yield sql.problem(span, f"these are no arguments of a command: {error}.")
-        elif not value:
+        elif not value and name not in MAY_BE_EMPTY:
             yield sql.problem(span, f"{name} is empty; leave it out, or say what it is.")

@@ -60,6 +60,16 @@ SALES = """CREATE DATASET {db}.sales (product STRING NOT NULL, cents BIGINT NOT 
   LET day = CAST(t AS DATE)
 EXTERNAL OPTIONS (source = 'landing', files = 'sales_{{day:%Y-%m-%d}}.csv');
 """
+NAMES = """CREATE DATASET {db}.names (product STRING NOT NULL, label STRING)
+  COMMENT 'Without partitions.'
+  STORED IN LAKE
+EXTERNAL;
+"""
+LABELS = """CREATE DATASET {db}.labels
+  COMMENT 'Without partitions.'
+  STORED IN WAREHOUSE
+AS SELECT product, label FROM {db}.names;
+"""
 REVENUE = "AS SELECT product, SUM(sales.cents) AS cents FROM {db}.sales WHERE sales.day = today{also} GROUP BY product;"
 TOTALS = "AS SELECT COUNT(*) AS products, SUM(revenue.cents) AS cents FROM {db}.revenue WHERE revenue.day = today;"
 TRAILING = (
@@ -525,6 +535,34 @@ def test_a_correction_is_tried_before_it_is_sent_and_then_taken_over(shop: Store
     assert shop.totals() == before | {DAYS[0]: 9_100}
     # It was read again, and nothing of what follows was computed again.
     assert shop.rows("select count(*) from varve.batch")[0][0] - batches[0][0] <= 1
+
+
+def test_a_file_of_a_dataset_without_partitions_is_tried_and_corrected(shop_at_rest: Store, tmp_path: Path) -> None:
+    shop, name = shop_at_rest, name_of(shop_at_rest)
+    (shop.root / f"{shop.db}_assets" / "names.sql").write_text(NAMES.format(db=shop.db))
+    (shop.root / f"{shop.db}_assets" / "labels.sql").write_text(LABELS.format(db=shop.db))
+    landed = shop.root / "landing" / shop.db / "names"
+    landed.mkdir(parents=True)
+    (landed / "all.csv").write_text("product,label\npen,Pen\n")
+    shop.run_due()
+    labels = "select label from shop.labels order by 1"
+    assert shop.rows(labels) == [("Pen",)]
+    corrected = tmp_path / "fixed.csv"
+    corrected.write_text("product,label\npen,Blue pen\nink,Ink\n")
+    shop.varve("env", "create", name)
+    assert "names all is of" in shop.varve("env", "land", name, "shop.names", str(corrected))
+    assert shop.json("env", "run", name)["computed"] == {f"{shop.db}.labels": 1}
+    assert shop.rows(labels) == [("Pen",)]
+    shop.varve("env", "drop", name)
+    run = shop.json("correct", "shop.names", str(corrected))["run"]
+    assert shop.rows(labels) == [("Blue pen",), ("Ink",)]
+    assert (landed / "all.csv").read_text() == corrected.read_text()
+    assert shop.run_due() == []
+    shop.varve("rollback", "--run", run)
+    assert shop.rows(labels) == [("Pen",)]
+    shop.varve("env", "create", name)
+    with pytest.raises(BadInput, match="has no partitions; leave day=2026-11-01 out"):
+        shop.varve("env", "land", name, "shop.names", str(corrected), "day=2026-11-01")
 
 
 @pytest.mark.parametrize(

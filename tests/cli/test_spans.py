@@ -1,13 +1,21 @@
-"""Spans of time as commands take them: `--older-than 7d`."""
+"""Words of commands: spans of time, `--older-than 7d`, and partitions, `hour=2026-10-25T02`."""
 
 from __future__ import annotations
 
 import datetime as dt
 
+import pendulum
 import pytest
 
-from varve.cli.selection import span
-from varve.model.errors import VarveError
+from tests.support.sales import sales_dataset
+from varve.cli.selection import matching, named_path, span
+from varve.cli.show import parsed
+from varve.model.dataset import StoreKind
+from varve.model.errors import UnknownPartition, VarveError
+from varve.model.partitions.dimension import TimeDimension
+from varve.model.partitions.grain import Grain
+from varve.model.partitions.time_columns import TimeColumn
+from varve.model.schema import ColumnType
 
 
 @pytest.mark.parametrize(
@@ -33,3 +41,40 @@ def test_other_texts_are_refused_with_examples(text: str) -> None:
 def test_a_span_that_no_calendar_reaches_is_refused_and_no_defect(text: str) -> None:
     with pytest.raises(VarveError, match="is longer than a thousand years"):
         span(text)
+
+
+MOMENTS = sales_dataset(
+    StoreKind.LAKE,
+    dimensions=(
+        TimeDimension(
+            "t", Grain.HOUR, pendulum.datetime(2026, 10, 24, tz="Europe/Berlin"),
+            columns=(TimeColumn("hour", "%s", ColumnType.TIMESTAMP),),
+        ),
+    ),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("word", "path"),
+    [
+        ("hour=2026-10-25T02", "hour=2026-10-25 00%3A00%3A00"),
+        ("hour=2026-10-25T02+0100", "hour=2026-10-25 01%3A00%3A00"),
+        ("hour=2026-10-25T00", "hour=2026-10-24 22%3A00%3A00"),
+        # As it is printed, and as it is in SQL.
+        ("hour=2026-10-25 00%3A00%3A00", "hour=2026-10-25 00%3A00%3A00"),
+        ("hour=2026-10-25 00:00:00", "hour=2026-10-25 00%3A00%3A00"),
+    ],
+)
+def test_a_moment_is_one_partition_for_every_command(word: str, path: str) -> None:
+    """Those that look for batches, those that look one up, and those that compute: all take the same one."""
+    paths = [key.path for key in MOMENTS.partitioning.keys(now=dt.datetime(2026, 10, 26, tzinfo=dt.UTC))]
+    assert matching(MOMENTS, [word], paths) == [path]
+    assert named_path(MOMENTS, [word]) == path
+    assert parsed(MOMENTS, [word]).path == path
+
+
+def test_a_text_that_is_no_moment_names_no_partition() -> None:
+    with pytest.raises(UnknownPartition, match="has no partition hour=soon"):
+        matching(MOMENTS, ["hour=soon"], ["hour=2026-10-25 00%3A00%3A00"])
+    with pytest.raises(UnknownPartition, match="its keys look like 2026-10-24T00"):
+        parsed(MOMENTS, ["hour=2026-10-25 02h"])

@@ -189,6 +189,30 @@ def test_a_python_file_between_two_of_sql_asks_for_the_one_above_it_first(files:
     )
 
 
+def test_a_dataset_in_a_folder_below_is_found_where_that_is_a_package_and_told_where_it_is_not(files: Files) -> None:
+    below = files.folder / "deep" / "er"
+    below.mkdir(parents=True)
+    text = STOCK.format(db=files.db, kind="BIGINT")
+    (files.folder / "stock.py").unlink()
+    (below / "stock.py").write_text(text, encoding="utf-8")
+    # A program for spark-submit, and tests, lie there too: neither is imported.
+    for name in ("test_it.py", "conftest.py", "__main__.py"):
+        (below / name).write_text("raise RuntimeError('imported')", encoding="utf-8")
+    (broken,) = broken_modules(files.folder)
+    assert broken.file == f"{files.folder.name}/deep/er/stock.py"
+    assert "declares a dataset, and its folder is no package" in broken.errors[0]
+    (files.folder / "deep" / "__init__.py").touch()
+    assert [each.file for each in broken_modules(files.folder)] == [broken.file]
+    (below / "__init__.py").touch()
+    importlib.invalidate_caches()
+    assert broken_modules(files.folder) == []
+    assert loaded(files.folder)[f"{files.db}.total"].upstreams[f"{files.db}.stock"].table == "stock"
+    (below / "wrong.py").write_text("import nothing_of_this_name", encoding="utf-8")
+    files.forget()
+    (wrong,) = broken_modules(files.folder)
+    assert wrong.file == f"{files.folder.name}/deep/er/wrong.py"
+
+
 def test_python_is_not_imported_for_files_that_read_none_of_it(files: Files) -> None:
     files.sql("total", "pieces BIGINT", "AS SELECT 1L AS pieces")
     files.python("stock", "raise RuntimeError('imported')")

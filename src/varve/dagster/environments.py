@@ -233,20 +233,24 @@ class OpenEnvironment:
         if not dataset.landing or dataset.incremental is not None:
             kind = "its partitions grow file by file" if dataset.landing else "it has no landing files"
             raise BadInput(f"{dataset}: {kind}; nothing can be landed into environment {self.name}. Nothing was read.")
+        if values and not dataset.partitioning.dimensions:
+            words = " ".join(f"{column}={text}" for column, text in values.items())
+            raise BadInput(f"{dataset} has no partitions; leave {words} out. Nothing was read.")
         if set(values) != set(dataset.partitioning.names):
             raise BadInput(
                 f"{dataset}: a file is of one partition; name it: "
                 f"{' '.join(f'{name}=...' for name in dataset.partitioning.names)}. Nothing was read."
             )
         key = dataset.partitioning.parsed(values)
-        text, corrections = dataset.partitioning.to_dagster(key), self.corrections
+        dagster_key, corrections = dataset.partitioning.dagster_key(key), self.corrections
         corrections.keep(dataset, key, file)
         Environments(self.connection).set_code(self.name, self.graph)
         Generations(self.connection).enter(self.name, self.graph)
         job = self._job([dg.AssetKey([dataset.db, dataset.table])])
         tags = {ENVIRONMENT_TAG: self.name, LANDING_TAG: str(corrections.folder)}
         result = job.execute_in_process(
-            run_config=RUN_CONFIG, instance=self.instance, partition_key=text, tags=tags, raise_on_error=False,
+            run_config=RUN_CONFIG, instance=self.instance, partition_key=dagster_key, tags=tags,
+            raise_on_error=False,
             asset_selection=[dg.AssetKey([dataset.db, dataset.table])],
         )  # fmt: skip
         if not result.success:

@@ -132,7 +132,10 @@ def land(
     name: Name,
     dataset: Annotated[str, typer.Argument(metavar="DATASET", help="One whose files arrive, like shop.sales.")],
     file: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="A file as the partner would send it.")],
-    words: Annotated[list[str], typer.Argument(metavar="COL=VALUE...", help="The partition that it is of.")],
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[COL=VALUE]...", help="The partition that it is of, where it has any."),
+    ] = None,
     *,
     as_json: Json = False,
 ) -> None:
@@ -145,7 +148,7 @@ def land(
     """
     from varve.cli.environments import work
 
-    partition = work.land(name, dataset, file, words)
+    partition = work.land(name, dataset, file, words or [])
     if as_json:
         console.print_json(json.dumps({"environment": name, "dataset": dataset, "partition": partition}))
     else:

@@ -13,6 +13,7 @@ import hashlib
 import importlib
 import importlib.util
 import pkgutil
+import re
 import sys
 import traceback
 from importlib.machinery import ModuleSpec
@@ -28,6 +29,13 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from varve.dagster.assets.datasets import DatasetAsset
+# What lies in a package of datasets and is imported by others: its tests, and programs.
+_OF_OTHERS = re.compile(r"tests?|test_.*|.*_test|conftest|__main__")
+_DECLARES = re.compile(r"^@(?:varve\.asset|dataset_asset)\(", re.MULTILINE)
+_NO_PACKAGE = (
+    "it declares a dataset, and its folder is no package of Python, so that nobody finds it. Write an empty "
+    "__init__.py into each folder down to it."
+)
 
 
 def python_assets(folder: Path) -> list[DatasetAsset]:
@@ -56,16 +64,16 @@ def broken_modules(folder: Path) -> list[BrokenDataset]:
         try:
             importlib.import_module(name)
         except DatasetIsBroken as error:
-            file = f"{folder.name}/{name.rpartition('.')[2]}.py"
             broken_datasets.append(
-                BrokenDataset("", file, waits_for=(error.broken.title,), causes=(error.broken.headline,))
+                BrokenDataset("", _file(folder, name), waits_for=(error.broken.title,), causes=(error.broken.headline,))
             )
         except VarveError:
             raise
         except Exception as error:  # noqa: BLE001 - whatever the code of somebody else raises
-            broken_datasets.append(BrokenDataset("", f"{folder.name}/{name.rpartition('.')[2]}.py",
-                                                 errors=(_import_error(error, folder),)))  # fmt: skip
-    return broken_datasets
+            broken_datasets.append(BrokenDataset("", _file(folder, name), errors=(_import_error(error, folder),)))
+    return broken_datasets + [
+        BrokenDataset("", path, errors=(f"{path}: {_NO_PACKAGE}",)) for path in _outside_packages(folder)
+    ]
 
 
 def half_imported(folder: Path) -> list[str]:
@@ -138,9 +146,38 @@ def _is_half(module: ModuleType | None) -> bool:
 
 
 def _modules(folder: Path) -> list[str]:
-    names = [module.name for module in pkgutil.iter_modules([str(folder)])]
+    """The modules of the folder and of the packages in it, but for tests and programs."""
+    names = list(_names(folder))
     package = package_of(folder) if names else ""
     return [f"{package}.{name}" for name in names]
+
+
+def _names(folder: Path, above: str = "") -> Iterator[str]:
+    for module in pkgutil.iter_modules([str(folder)]):
+        if not above or not _OF_OTHERS.fullmatch(module.name):
+            yield f"{above}{module.name}"
+            if module.ispkg:
+                yield from _names(folder / module.name, f"{above}{module.name}.")
+
+
+def _outside_packages(folder: Path) -> list[str]:
+    """The Python files that declare a dataset in a folder below, which Python does not import as a package."""
+    files = [
+        path for path in sorted(folder.glob("*/**/*.py"))
+        if not all((place / "__init__.py").is_file() for place in path.parents if folder in place.parents)
+    ]  # fmt: skip
+    return [
+        f"{folder.name}/{path.relative_to(folder).as_posix()}"
+        for path in files
+        if not _OF_OTHERS.fullmatch(path.stem) and _DECLARES.search(path.read_text(encoding="utf-8", errors="replace"))
+    ]
+
+
+def _file(folder: Path, module: str) -> str:
+    """The file of a module, below the folder above that of the datasets."""
+    inside = module.removeprefix(f"{package_of(folder)}.").replace(".", "/")
+    is_package = (folder / inside).is_dir()
+    return f"{folder.name}/{inside}{'/__init__' if is_package else ''}.py"
 
 
 def _dotted(folder: Path) -> tuple[str, Path]:

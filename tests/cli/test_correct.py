@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.cli.test_environments import DAYS, Store, name_of, reader, shop, shop_at_rest  # noqa: F401
+from varve.catalog.environments.held import held
+from varve.cli.environments import promotions
 from varve.model.errors import BadInput, PublishTimeout, VarveError
+from varve.services.postgres import connect
 from varve.sources.landing import corrections
 from varve.stores.environments.promoter import Promoter
 from varve.stores.warehouse import publish
@@ -198,6 +201,47 @@ def test_what_is_interrupted_between_file_and_commit_is_taken_like_any_file(
     assert f"sales {DAYS[0]}" in shop.run_due()
     assert shop.totals() == before | {DAYS[0]: 9_100}
     assert shop.json("correct", "shop.sales", corrected(tmp_path))["computed"] == {}
+
+
+class Killed(BaseException):
+    """The process ends here, as by kill -9."""
+
+
+def test_one_that_was_killed_goes_on_when_it_is_typed_again_and_leaves_nothing(
+    shop: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def environments() -> list[str]:
+        return [each["name"] for each in shop.json("env", "list") if each["name"].startswith("correction_")]
+
+    def killed(*_: object, **__: object) -> None:
+        raise Killed
+
+    before, file = shop.totals(), corrected(tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr(promotions, "promote_opened", killed)
+        with pytest.raises(Killed):
+            shop.varve("correct", "shop.sales", file)
+    (left,) = environments()
+    right_now = pytest.raises(VarveError, match=rf"does the same right now, .* {left}\. Nothing was changed")
+    with connect(shop.settings, application="another") as other, held(other, left), right_now:
+        shop.varve("correct", "shop.sales", file)
+    # Looking leaves what was begun.
+    shop.varve("correct", "shop.sales", file, "--dry-run")
+    assert (shop.totals(), environments()) == (before, [left])
+    # Nobody promotes by a correction what somebody has computed beside it.
+    shop.varve("env", "land", left, "shop.sales", file, f"day={DAYS[1]}")
+    with pytest.raises(VarveError, match=rf"{left}.* of {shop.db}.sales too, .* to forget it, varve env drop"):
+        shop.varve("correct", "shop.sales", file)
+    shop.varve("env", "drop", left)
+    with monkeypatch.context() as patched:
+        patched.setattr(promotions, "promote_opened", killed)
+        with pytest.raises(Killed):
+            shop.varve("correct", "shop.sales", file)
+    done = shop.json("correct", "shop.sales", file)
+    assert (done["computed"], {name.split(".")[1]: len(paths) for name, paths in done["partitions"].items()}) == (
+        {}, {"sales": 1, "revenue": 1, "totals": 1, "trailing": 3},
+    )  # fmt: skip
+    assert (shop.totals(), environments(), shop.run_due()) == (before | {DAYS[0]: 9_100}, [], [])
 
 
 def test_a_broken_file_and_other_code_are_refused_and_leave_nothing(shop: Store, tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
+import difflib
+import importlib
 import json
 from typing import TYPE_CHECKING
 
@@ -15,18 +17,21 @@ from varve.catalog.code.decision import Decision
 from varve.catalog.code.deployments import Deployments
 from varve.cli.app import app
 from varve.cli.plan import planning
-from varve.dagster.assets.datasets import graph_of
+from varve.dagster.assets.datasets import dataset_asset, graph_of
 from varve.dagster.assets.sql_assets import assets_of
 from varve.dagster.assets.sql_folders import loaded
 from varve.model.batch import StagedBatch
+from varve.model.dataset import Dataset
+from varve.model.partitions.dimension import StaticDimension
 from varve.model.partitions.key import PartitionKey
+from varve.model.partitions.partitioning import Partitioning
+from varve.model.schema import Column, ColumnType, Schema
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     import pytest
 
-    from varve.model.dataset import Dataset
     from varve.planning.graph import Graph
     from varve.services.settings import Settings
 
@@ -94,6 +99,59 @@ def test_a_change_of_a_function_is_a_change_of_what_calls_it(
     assert "~ shop.net: changed" in shown
     assert "---     return price / 1.25" in shown
     assert "+--     return price / 1.19" in shown
+
+
+FUNCTIONS = """\
+from rates_of_shop import rate
+
+
+def revenue(spark, scope, tills):
+    return tills.selectExpr(f"sum(price) * {rate()} as cents")
+"""
+RATES = "def rate():\n    return {rate}\n"
+OF_PYTHON = """\
+CREATE DATASET shop.revenue (cents DOUBLE)
+  COMMENT 'One row per day.'
+  PARTITIONED BY (day DATE)
+  FOR t IN TIMESERIES(INTERVAL 1 DAY, START '2026-11-01', END '2026-11-04')
+  LET today = CAST(t AS DATE)
+  INSERT (day = today)
+PYTHON 'functions_of_shop:revenue' USING tills AS (SELECT price FROM shop.tills WHERE day = today);
+"""
+
+
+def test_a_diff_shows_what_was_edited_where_it_is_in_a_module_that_is_only_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "functions_of_shop.py").write_text(FUNCTIONS)
+    assets = tmp_path / "assets_of_shop"
+    assets.mkdir()
+    (assets / "revenue.sql").write_text(OF_PYTHON)
+    (assets / "tills.sql").write_text(TILLS)
+    diffs = []
+    for rate in (1, 2):
+        (tmp_path / "rates_of_shop.py").write_text(RATES.format(rate=rate))
+        diffs.append(graph_of(assets_of(loaded(assets), assets)).sources["shop.revenue"].splitlines())
+    changed = [line for line in difflib.unified_diff(*diffs, lineterm="", n=0) if line[:2] in {"--", "+-"}]
+    assert [line for line in changed if "return" in line] == ["---     return 1", "+--     return 2"]
+    assert "-- # of rates_of_shop.py:" in diffs[1]
+
+
+def test_the_source_of_a_python_dataset_has_what_it_needs_of_the_project(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "helping_tills.py").write_text("RATE = 3\n\n\ndef unused():\n    return 1\n")
+    (tmp_path / "rating_tills.py").write_text(
+        "from helping_tills import RATE\n\n\ndef rate(context):\n    return RATE  # as it is\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    function = importlib.import_module("rating_tills").rate
+    tills = Partitioning((StaticDimension("till", ("a",)),))
+    rates = Dataset("shop.rates", tills, Schema((Column("rate", ColumnType.INT),)), "lake", "Rates.")
+    assert dataset_asset(rates)(function).source == (
+        "def rate(context):\n    return RATE  # as it is\n\n\n# of helping_tills.py:\nRATE = 3\n"
+    )
 
 
 def publish(catalog: Catalog, dataset: Dataset, code: str) -> None:

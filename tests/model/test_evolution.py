@@ -36,6 +36,16 @@ def test_every_other_change_is_told_by_name() -> None:
     assert partition_problems([Column("day", DATE)], [Column("day", DATE, "comment")]) == []
 
 
+def test_a_new_name_that_is_declared_is_no_guess_and_neither_is_the_way_back() -> None:
+    renamed = [Column("a", INT), Column("c", STRING, was=("b",))]
+    assert evolution(BEFORE, renamed).problems == ("Renamed: b STRING -> c STRING.",)
+    assert evolution(renamed, BEFORE).problems == ("Renamed: c STRING -> b STRING.",)
+    both = evolution(BEFORE, [Column("c", STRING, was=("b",)), Column("d", DATE)])
+    assert both.problems == (
+        "Renamed: b STRING -> c STRING.", "Renamed, or one dropped and another added: a INT -> d DATE.",
+    )  # fmt: skip
+
+
 def test_a_column_that_is_taken_away_may_come_back_with_a_type_that_holds_its_values() -> None:
     change = evolution(BEFORE, BEFORE[:1])
     assert ([column.name for column in change.removed], change.problems) == (["b"], ())

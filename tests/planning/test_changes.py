@@ -75,6 +75,16 @@ def test_the_only_new_column_of_the_same_type_is_the_likely_new_name() -> None:
     ]
 
 
+def test_a_new_name_that_is_declared_is_told_as_such_also_with_another_type() -> None:
+    declared = {"columns": [["id", "INT", True, ""], ["cost", "BIGINT", True, "", ["price"]]]}
+    sales = DatasetSnapshot("s.sales", {"id": "int", "cost": "bigint", "day": "date"}, declaration=declared)
+    (change,) = dataset_changes(OLD, {**OLD, "s.sales": sales}, holds)
+    assert [column.message("s.sales") for column in change.columns] == ["s.sales.price is called cost now."]
+    assert {reader.dataset for reader in change.readers} == {"s.model", "s.totals", "s.forecast", "s.report"}
+    # What was renamed long ago is no change.
+    assert dataset_changes({"s.sales": sales}, {"s.sales": sales}, holds) == []
+
+
 def test_a_wider_type_is_a_change_that_breaks_nobody_and_a_narrower_one_is_another() -> None:
     wide = with_sales(id="int", price="bigint", day="date")
     (change,) = dataset_changes(OLD, wide, holds)

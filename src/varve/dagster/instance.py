@@ -53,11 +53,17 @@ def forget_materialisations(settings: Settings, name: str) -> None:
 def dagster_home(settings: Settings) -> Path:
     """Return Dagster's home: DAGSTER_HOME where it is set, else a folder in Varve's home with a copy of dagster.yaml.
 
-    The copy names the project, as it lies outside of the project's folder. Raises NoProject without a dagster.yaml.
+    The copy names the project, as it lies outside of the project's folder. Raises NoProject without a dagster.yaml, and
+    where DAGSTER_HOME names no folder.
     """
-    if environment_home := os.environ.get("DAGSTER_HOME"):
-        return Path(environment_home)
-    home = settings.home_dir / "dagster"
+    home, named = settings.home_dir / "dagster", os.environ.get("DAGSTER_HOME")
+    if named and (Path(named).resolve() != home.resolve() or (home / "dagster.yaml").is_file()):
+        if not Path(named).is_dir():
+            raise NoProject(
+                f"DAGSTER_HOME is {named}, and there is no such folder. Make it and put dagster.yaml there, or take "
+                f"DAGSTER_HOME out of the environment: then it is {home}."
+            )
+        return Path(named)
     home.mkdir(parents=True, exist_ok=True)
     own_file = settings.project / "dagster.yaml"
     if not own_file.is_file():

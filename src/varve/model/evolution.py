@@ -89,6 +89,18 @@ def evolution(before: Sequence[Column], after: Sequence[Column], former: Sequenc
     )  # fmt: skip
 
 
+def renames(removed: Iterable[Column], added: Sequence[Column]) -> dict[str, Column]:
+    """By the name of a removed column the added one that is declared to be the same: renamed from it, or back to it."""
+    by_former = {was: column for column in added for was in column.was}
+    back = {column.name: column for column in added}
+    renamed = {}
+    for column in removed:
+        come = by_former.get(column.name) or next((back[name] for name in reversed(column.was) if name in back), None)
+        if come is not None:
+            renamed[column.name] = come
+    return renamed
+
+
 def former_problems(before: DeclaredColumns, after: Sequence[Column]) -> tuple[str, ...]:
     """One sentence for each column that earlier declarations had with a type that does not hold its values now."""
     former = {column.name: column for column in before.former}
@@ -114,10 +126,16 @@ def widens(narrow: ColumnType, wide: ColumnType) -> bool:
 def _problems(
     known: dict[str, Column], added: Sequence[Column], removed: Sequence[Column], retyped: Iterable[Column]
 ) -> Iterable[str]:
-    new = [f"{column.name} {column.type}" for column in added if column.name not in known]
-    if removed and new:
-        gone = ", ".join(f"{column.name} {column.type}" for column in removed)
-        yield f"Renamed, or one dropped and another added: {gone} -> {', '.join(new)}."
+    renamed = renames(removed, [column for column in added if column.name not in known])
+    if renamed:
+        types = {column.name: column.type for column in removed}
+        pairs = ", ".join(f"{gone} {types[gone]} -> {come.name} {come.type}" for gone, come in renamed.items())
+        yield f"Renamed: {pairs}."
+    called = {column.name for column in renamed.values()}
+    new = [f"{column.name} {column.type}" for column in added if column.name not in known and column.name not in called]
+    gone = [f"{column.name} {column.type}" for column in removed if column.name not in renamed]
+    if gone and new:
+        yield f"Renamed, or one dropped and another added: {', '.join(gone)} -> {', '.join(new)}."
     if strict := [column.name for column in added if not column.nullable]:
         yield f"Added, but may not be NULL, which it is in every older batch: {', '.join(strict)}."
     for column in retyped:

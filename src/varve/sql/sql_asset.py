@@ -14,6 +14,7 @@ from sqlglot import exp
 
 from varve.model.partitions.dimension import DynamicDimension
 from varve.model.reads import Wait
+from varve.sql.code.foreign import shown_code
 from varve.sql.code.version import code_version
 from varve.sql.names.own_functions import named_functions, queried_functions
 from varve.sql.partitions.comprehension import scopes_of
@@ -122,10 +123,14 @@ class SqlAsset:
 
     @property
     def code_text(self) -> str:
-        """The file, and in comments behind it the project's functions that it calls: what a plan shows as a diff."""
-        if not named_functions(self.source):
+        """The file, and in comments behind it the project's functions and programs: what a plan shows as a diff."""
+        lines: list[str] = []
+        if named_functions(self.source):
+            lines = [line for function in queried_functions(self.sql) for line in ("", *function.code.splitlines())]
+        if code := shown_code(self.compiled.entry, self.source.root):
+            lines += ["", *code.splitlines()]
+        if not lines:
             return self.source.text
-        lines = [line for function in queried_functions(self.sql) for line in ("", *function.code.splitlines())]
         return "\n".join([self.source.text.rstrip("\n"), *(f"-- {line}".rstrip() for line in lines), ""])
 
     @cached_property

@@ -437,7 +437,13 @@ def test_folders_are_told_apart_by_name(tmp_path: Path) -> None:
     for place in ("day=1/batch_id=5/x.parquet", "_temporary/0/y/x", "day=1/x.parquet", "_varve/7.json", "readme"):
         (table / place).parent.mkdir(parents=True, exist_ok=True)
         (table / place).write_bytes(b"12")
+    # What another store has put beside the databases is that store's.
+    spooled = tmp_path / "_spool" / "db" / "totals" / "day=1" / "batch_id=7"
+    spooled.mkdir(parents=True)
+    (spooled / "x.parquet").write_bytes(b"12")
     (tmp_path / "batch_id=9").mkdir()
     sizes = {unit.location.removeprefix(f"{tmp_path}/"): unit.size for unit in clean.units(layout)}
     assert sizes == {"db/sales/day=1/batch_id=5": 2, "db/sales/_temporary/0": 2}
     assert [clean.batch_of(place) for place in sorted(sizes)] == [None, 5]
+    of_spool = clean.units(Layout(str(tmp_path / "_spool")))
+    assert [(unit.dataset, unit.location) for unit in of_spool] == [("db.totals", str(spooled))]

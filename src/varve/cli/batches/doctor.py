@@ -13,6 +13,7 @@ from varve.catalog.recovery.recovery import recover
 from varve.cdc.health import capture_findings, captured_sources
 from varve.cli.batches.history import built, opened
 from varve.cli.batches.hosts import of_hosts
+from varve.cli.batches.sweep import ORPHANS_OLDER_THAN
 from varve.cli.context import chosen_graph, chosen_settings
 from varve.cli.problems.rejected import rejected_values
 from varve.cli.selection import size_text
@@ -23,6 +24,7 @@ from varve.planning.arrivals.landing_file import RejectionKind
 from varve.stores.open import open_store, store_names
 
 if TYPE_CHECKING:
+    import datetime as dt
     from collections.abc import Mapping, Sequence
 
     from rich.console import Console
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from varve.catalog.recovery.recovery import Recovered
     from varve.model.batch import Batch
     from varve.model.dataset import Dataset
+    from varve.model.inventory import Leftover
 
 _STRAY = "No sweep touches it; its owner may want to move it to another schema."
 _SWEEP = "`varve sweep` clears it away."
@@ -192,8 +195,19 @@ def doctor(dataset: str | None, *, deep: bool = False) -> Examined:
                     examined.findings.append(Finding("", "", None, problem, _STRAY))
                 elif dataset in {None, leftover.dataset} and not leftover.superseded:
                     problem = f"{leftover.location} ({size_text(leftover.size)}) belongs to no batch"
-                    examined.findings.append(Finding(leftover.dataset, "", None, problem, _SWEEP))
+                    remedy = _remedy(leftover, history.now())
+                    examined.findings.append(Finding(leftover.dataset, "", None, problem, remedy))
     return examined
+
+
+def _remedy(leftover: Leftover, now: dt.datetime) -> str:
+    """What clears a leftover away: one that a run may still write, not yet."""
+    if leftover.changed_at is None or leftover.changed_at < now - ORPHANS_OLDER_THAN:
+        return _SWEEP
+    return (
+        "A run that was killed has left it, or one writes it. `varve sweep` clears it away a day after it was written; "
+        "where nothing runs, `varve sweep --orphans-older-than 0` does so now."
+    )
 
 
 def _of_other_projects(history: History, dataset: str | None, of_others: Mapping[str, str]) -> Sequence[Finding]:

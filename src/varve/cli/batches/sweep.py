@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from varve.planning.graph import Graph
     from varve.stores.store import Store
 
+# What belongs to no batch is left alone for so long unless a person says otherwise: a run may still write it.
+ORPHANS_OLDER_THAN = dt.timedelta(days=1)
 # How many batches are deleted before the catalog notes it; after a crash at most so many are deleted a second time.
 _GROUP_SIZE = 500
 

@@ -9,8 +9,8 @@ Not here: what each of these steps does (work.py).
 
 from __future__ import annotations
 
-import uuid
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ import pendulum
 
 from varve.catalog.code.code_states import CodeStates
 from varve.catalog.environments.environments import Environments
+from varve.catalog.environments.held import held
 from varve.cli.context import chosen_graph
 from varve.cli.environments import promotions, work
 from varve.cli.selection import refuse_of_others, who
@@ -75,19 +76,45 @@ def correct(
     """Make corrected files current, with all that follows from them.
 
     Raises BadInput for words that are no files of the dataset, VarveError where the code here is not what is deployed,
-    where a file cannot be read, a run fails, or production gets another file meanwhile; NotClosed as a promotion does.
-    Readers see nothing of any of it.
+    where a file cannot be read, a run fails, the same partitions are corrected right now, or production gets another
+    file meanwhile; NotClosed as a promotion does. Readers see nothing of any of it.
     """
-    environment = f"{work.CORRECTION}{uuid.uuid4().hex[:8]}"
     with work.connected("correct") as connection:
         refuse_of_others(connection, [name.replace("/", ".")])
         dataset = _dataset(chosen_graph(), name)
         files = _files(dataset, words)
-        Environments(connection).create(environment, by=who())
-    keep = False
+        environment, environments = _environment_of(dataset, files, dry_run=dry_run), Environments(connection)
+        with held(connection, environment):
+            begun = any(environment == made.name for made in environments.all())
+            if begun and not dry_run:
+                # By one that was killed, or has failed. As if it were begun now, with what is there already.
+                environments.rebase(environment, code_too=True)
+            elif not begun:
+                environments.create(environment, by=who())
+            return _in_environment(
+                console, environment, dataset, files, behind, effects=effects, dry_run=dry_run, begun=begun
+            )
+
+
+def _environment_of(dataset: Dataset, files: Mapping[str, Path], *, dry_run: bool) -> str:
+    """The environment in which these partitions are corrected: whoever types the command again means the same."""
+    digest = blake2b("\n".join([dataset.name, *files]).encode(), digest_size=6).hexdigest()
+    return f"{work.CORRECTION}{'look_' if dry_run else ''}{digest}"
+
+
+def _in_environment(
+    console: Console | None, environment: str, dataset: Dataset, files: Mapping[str, Path], behind: LeftBehind, *,
+    effects: bool, dry_run: bool, begun: bool,
+) -> Corrected:  # fmt: skip
+    """Correct in an environment, which goes with the end of it unless something was computed there and is not public.
+
+    `begun`: whether an earlier call has made it.
+    """
+    keep = begun and not dry_run
     try:
         with work.opened(environment, shown=False) as opened:
             follows = _following(opened, dataset, files)
+            _refuse_more(opened, environment, follows)
             _refuse_other_code(opened, follows)
             if dry_run:
                 counts = {name: len(paths) for name, paths in follows.items() if name != dataset.name}
@@ -226,6 +253,17 @@ def _following(opened: OpenEnvironment, dataset: Dataset, files: Mapping[str, Pa
         opened.graph, dataset, keys, None, members=opened.members, now=pendulum.now("UTC")
     )  # fmt: skip
     return {name: [key.path for key in partitions] for name, partitions in reached.items()}
+
+
+def _refuse_more(opened: OpenEnvironment, environment: str, follows: Mapping[str, Sequence[str]]) -> None:
+    """Raise VarveError where somebody has computed something else in the environment, which would be promoted too."""
+    overlay = Environments(opened.connection).overlay(environment)
+    more = sorted({row.dataset for row in overlay if row.partition not in follows.get(row.dataset, ())})
+    if more:
+        raise VarveError(
+            f"in environment {environment}, which an earlier call has left, there are partitions of {some(more)} too, "
+            "which do not follow from these files"
+        )
 
 
 def _refuse_other_code(opened: OpenEnvironment, follows: Mapping[str, object]) -> None:

@@ -83,7 +83,8 @@ class Evolution:
 def environment_of(dataset: str) -> str:
     """Return the name of the environment in which a dataset is evolved."""
     slug = dataset.replace(".", "_")
-    if len(slug) > _LENGTH:
+    if len(slug) > _LENGTH or "_" in dataset:
+        # `a_b.c` and `a.b_c` are two.
         slug = f"{slug[: _LENGTH - 9]}_{blake2b(dataset.encode(), digest_size=4).hexdigest()}"
     return f"{work.EVOLVE}{slug}"
 

@@ -229,6 +229,6 @@ def _uses_in_python(old: Mapping[str, DatasetSnapshot], new: Mapping[str, Datase
                 message = f"{upstream} is no longer there; take it out, or keep the dataset."
                 yield replace(use, message=message, certain=True)
                 continue
-            for change in column_changes(old[upstream].columns, new[upstream].columns, holds):
+            for change in column_changes(old[upstream].columns, new[upstream].columns, holds, new[upstream].renames):
                 if change.breaks and reader.reads_column(upstream, change.column):
                     yield replace(use, column=change.column, message=f"{says_all}{change.message(upstream)}")

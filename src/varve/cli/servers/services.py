@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,9 @@ from varve.cli.printing import Table
 from varve.cli.problems.alerts import open_alert_values, show_open_alerts
 from varve.cli.problems.broken import broken_values, show_broken
 from varve.cli.problems.rejected import rejected_row_values, rejected_values, show_rejected, show_rejected_rows
+from varve.dagster.instance import dagster_home
 from varve.model.errors import ServiceUnavailable, VarveError
+from varve.project import NoProject
 from varve.services.distribution import install_command
 from varve.services.folders import environment_home
 from varve.services.ports import refuse_taken_port
@@ -69,6 +72,9 @@ def up(console: Console) -> None:
             spark.join()
     if failures:
         raise failures[0]
+    with suppress(NoProject):
+        # Dagster's own commands want the folder to be there.
+        dagster_home(settings)
     show_status(console, status())
 
 
@@ -170,7 +176,6 @@ def serve_ui(
     ServiceUnavailable where the UI is not installed, and where the port is taken; VarveError without that environment.
     """
     from varve.cli.environments.work import opened
-    from varve.dagster.instance import dagster_home
 
     settings = chosen_settings()
     programs = Path(sys.executable).parent

@@ -104,12 +104,11 @@ def dataset_asset(
     warn_of_size(dataset.name, dataset.partitioning)
 
     def decorate(compute: Callable[..., Any]) -> DatasetAsset:
-        version = code_version or _code_version(dataset, compute)
+        version, text = (code_version, _source_text(compute)) if code_version else _code_of(dataset, compute)
         with warnings.catch_warnings():
             # Multi-dimensional mappings and backfill policies are called beta; the product stands on both.
             warnings.simplefilter("ignore", dg.BetaWarning)
             asset = _asset(dataset, upstreams, version, about or {})(compute)
-        text = _source_text(compute)
         return DatasetAsset(dataset, asset, tuple(upstreams.values()), version, source=text, compute=compute)
 
     return decorate
@@ -286,8 +285,11 @@ def _source_text(compute: Callable[..., Any]) -> str:
         return ""
 
 
-def _code_version(dataset: Dataset, compute: Callable[..., Any]) -> str:
-    """The version of what a function computes: its own text, what it needs of the project, and what it has enclosed."""
+def _code_of(dataset: Dataset, compute: Callable[..., Any]) -> tuple[str, str]:
+    """The version of what a function computes, and what of it a plan shows as a diff.
+
+    That is its own text, what it needs of the project, and, in the version, what it has enclosed.
+    """
     file = Path(inspect.getsourcefile(compute) or "")
     root = _import_root(file, compute.__module__)
     source = _source_text(compute)
@@ -298,7 +300,9 @@ def _code_version(dataset: Dataset, compute: Callable[..., Any]) -> str:
         )
     closed_over = inspect.getclosurevars(compute).nonlocals
     values = {name: value for name, value in sorted(closed_over.items()) if isinstance(value, _PLAIN)}
-    return version_of([*dataset_meaning(dataset), code_of_source(source, file, root), values])
+    code, needed = code_of_source(source, file, root)
+    shown = f"{source}\n\n{needed}\n" if needed else source
+    return version_of([*dataset_meaning(dataset), code, values]), shown
 
 
 def _import_root(file: Path, module: str) -> Path:

@@ -6,6 +6,7 @@ do not have either. So a function takes along what it uses of its module, and no
 
 from __future__ import annotations
 
+import os
 import sys
 from contextlib import contextmanager
 from pathlib import Path
@@ -52,7 +53,7 @@ def pickled_by_value(root: Path) -> Iterator[None]:
 def _is_own(name: str, module: object, root: Path) -> bool:
     """Whether a module is a file of the project; a virtual environment in its folder is none of it."""
     file = getattr(module, "__file__", None)
-    if not isinstance(file, str) or getattr(module, "__name__", None) != name:
+    # Thousands of modules are looked at in every run.
+    if not isinstance(file, str) or not file.startswith(f"{root}{os.sep}") or getattr(module, "__name__", None) != name:
         return False
-    place = Path(file)
-    return name.partition(".")[0] != "varve" and place.is_relative_to(root) and "site-packages" not in place.parts
+    return name.partition(".")[0] != "varve" and "site-packages" not in Path(file).parts

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -46,7 +47,9 @@ class ColumnChange:
     Attributes:
         before: its type in the older version; None where it is new.
         after: its type in the newer version; None where it is gone.
-        renamed_to: of a column that is gone the only new one of the same type, which is likely to be the same.
+        renamed_to: of a column that is gone the new one that is declared to be the same, or the only new one of the
+            same type, which is likely to be.
+        is_declared: whether the declaration says so (RENAMED FROM).
     """
 
     column: str
@@ -54,6 +57,7 @@ class ColumnChange:
     before: str | None
     after: str | None
     renamed_to: str | None = None
+    is_declared: bool = False
 
     @property
     def breaks(self) -> bool:
@@ -64,6 +68,8 @@ class ColumnChange:
         """What became of it, as a sentence."""
         if self.kind is ColumnChangeKind.ADDED:
             return f"{dataset}.{self.column} is new: {self.after}."
+        if self.is_declared:
+            return f"{dataset}.{self.column} is called {self.renamed_to} now."
         if self.after is None:
             hint = f"; it may be called {self.renamed_to} now" if self.renamed_to else ""
             return f"{dataset} no longer has {self.column}{hint}."
@@ -111,7 +117,9 @@ def dataset_changes(old: Snapshot, new: Snapshot, holds: Callable[[str, str], bo
     changes = []
     for name in sorted({*old, *new}):
         before, after = old.get(name), new.get(name)
-        columns = column_changes(before.columns if before else {}, after.columns if after else {}, holds)
+        columns = column_changes(
+            before.columns if before else {}, after.columns if after else {}, holds, after.renames if after else {}
+        )
         if before is not None and after is not None and not columns:
             continue
         declared = after or before
@@ -123,13 +131,24 @@ def dataset_changes(old: Snapshot, new: Snapshot, holds: Callable[[str, str], bo
 
 
 def column_changes(
-    before: Mapping[str, str], after: Mapping[str, str], holds: Callable[[str, str], bool]
+    before: Mapping[str, str],
+    after: Mapping[str, str],
+    holds: Callable[[str, str], bool],
+    declared: Mapping[str, str] = MappingProxyType({}),
 ) -> list[ColumnChange]:
-    """What became of each column that differs, first of the older ones."""
+    """What became of each column that differs, first of the older ones.
+
+    `declared` has, by the former name of a column, the one that it is declared to have now.
+    """
     changes = []
+    declared = {old: new for old, new in declared.items() if old in before and new in after and new not in before}
     for column, old_type in before.items():
         new_type = after.get(column)
-        if new_type is None:
+        if new_type is None and column in declared:
+            changes.append(
+                ColumnChange(column, ColumnChangeKind.RENAMED, old_type, None, declared[column], is_declared=True)
+            )
+        elif new_type is None:
             renamed_to = renamed(column, before, after, holds)
             kind = ColumnChangeKind.RENAMED if renamed_to else ColumnChangeKind.DROPPED
             changes.append(ColumnChange(column, kind, old_type, None, renamed_to))
@@ -138,7 +157,9 @@ def column_changes(
         elif not holds(new_type, old_type):
             changes.append(ColumnChange(column, ColumnChangeKind.WIDENED, old_type, new_type))
     added = [
-        ColumnChange(name, ColumnChangeKind.ADDED, None, kind) for name, kind in after.items() if name not in before
+        ColumnChange(name, ColumnChangeKind.ADDED, None, kind)
+        for name, kind in after.items()
+        if name not in before and name not in declared.values()
     ]
     return [*changes, *added]
 

@@ -261,7 +261,8 @@ def _declared(dataset: Dataset) -> str:
 
 def _column_changes(before: Mapping[str, str], dataset: Dataset) -> tuple[ColumnChange, ...]:
     after = {column.name: str(column.type) for column in (*dataset.partition_columns, *dataset.schema.columns)}
-    return tuple(column_changes(before, after, _holds)) if before else ()
+    renames = {was: column.name for column in dataset.schema.columns for was in column.was}
+    return tuple(column_changes(before, after, _holds, renames)) if before else ()
 
 
 def _holds(before: str, after: str) -> bool:

@@ -43,6 +43,12 @@ class DatasetSnapshot:
     store: str = ""
     declaration: Mapping[str, Any] | None = None
 
+    @property
+    def renames(self) -> dict[str, str]:
+        """By each former name of a column the one that it has; nothing where its declaration is not known."""
+        columns = (self.declaration or {}).get("columns", [])
+        return {was.lower(): name.lower() for name, _, _, _, *former in columns for names in former for was in names}
+
     def reads_column(self, upstream: str, column: str) -> bool:
         """Whether it uses a column of a dataset; a dataset of which nothing says which columns it uses, uses all."""
         if upstream not in self.reads:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from varve.model.errors import nearest
-from varve.sql.code.python_text import function_code, module_file
+from varve.sql.code.python_text import function_code, module_file, shown_function
 from varve.sql.syntax.options import option_problems
 from varve.sql.syntax.sql_file import Body, SqlDataset
 
@@ -73,6 +73,25 @@ def foreign_text(entry: str, root: str) -> str:
     module, _, function = entry.partition(":")
     origin = _module(module, Path(root))
     return _code(origin, function, Path(root)) if origin else ""
+
+
+def shown_code(entry: str, root: str) -> str:
+    """Return the same code for people, by the files in which it is: what a plan shows as a diff."""
+    if not entry:
+        return ""
+    if entry.endswith(_ENDINGS):
+        path, function = program(entry, root), ""
+    else:
+        module, _, function = entry.partition(":")
+        path = _module(module, Path(root))
+    if path is None:
+        return ""
+    if path.suffix != ".py":
+        return f"# {entry}: {_program_text(path, Path(root))}"
+    try:
+        return shown_function(path, function, Path(root))
+    except (SyntaxError, ValueError):
+        return path.read_bytes().decode(errors="replace")
 
 
 def _program_text(path: Path, root: Path) -> str:

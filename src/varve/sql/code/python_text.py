@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-    from pathlib import Path
 
 
 @dataclass(frozen=True)
@@ -92,6 +92,18 @@ class _Collected:
         pieces = {(name, text) for (_, name), text in self.pieces.items()}
         return "\n".join(f"# {name}\n{text}" for name, text in sorted(pieces))
 
+    def by_file(self) -> str:
+        """All pieces for people, under the files in which they are."""
+        files: dict[str, list[str]] = {}
+        for (file, _), text in sorted(self.pieces.items()):
+            if text:
+                files.setdefault(file, []).append(text)
+        return "\n".join(
+            f"# of {Path(file).relative_to(self.root) if Path(file).is_relative_to(self.root) else file}:\n"
+            + "\n".join(texts)
+            for file, texts in files.items()
+        )
+
 
 def function_code(file: Path, name: str, root: Path) -> str:
     """The code of a function at the top level of a module, with all that it needs of the project below `root`."""
@@ -100,18 +112,25 @@ def function_code(file: Path, name: str, root: Path) -> str:
     return collected.text()
 
 
-def code_of_source(source: str, file: Path, root: Path) -> str:
+def shown_function(file: Path, name: str, root: Path) -> str:
+    """The same code for people, by the files in which it is."""
+    collected = _Collected(root)
+    collected.add(file, name)
+    return collected.by_file()
+
+
+def code_of_source(source: str, file: Path, root: Path) -> tuple[str, str]:
     """The same for a function of a module whose text is given: it may stand within another function.
 
-    Its decorators do not count.
+    Its decorators do not count. Returns the code, and for people, by file, what it needs beside that text.
     """
-    tree = ast.parse(source)
-    for statement in tree.body:
+    body = ast.parse(source).body
+    for statement in body:
         if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             statement.decorator_list = []
     collected = _Collected(root)
-    collected.follow(tree.body, file)
-    return f"{_texts(tree.body)}\n{collected.text()}"
+    collected.follow(body, file)
+    return f"{_texts(body)}\n{collected.text()}", collected.by_file()
 
 
 def module_file(name: str, root: Path) -> Path | None:

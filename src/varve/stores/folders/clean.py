@@ -28,6 +28,8 @@ _BATCH_PREFIX = f"{BATCH_COLUMN}="
 _STAGING = ".spark-staging-"
 # How many levels of folders a table is below the root: its database, and itself.
 _TABLES = 2
+# Beside the databases, whose names begin with a letter, a root may have folders that are no table's: they begin so.
+_OF_OTHERS = "_"
 
 
 def units(layout: Layout, *, kept: Callable[[], Collection[str]] = tuple) -> list[Leftover]:
@@ -94,7 +96,10 @@ def _unit_folders(files: Any, root: str) -> list[tuple[str, dict[str, Any]]]:
         # Below a root come databases, and tables in them: a folder of that name is no unit there.
         units_here = [entry for entry in folders if depth >= _TABLES and _is_unit(*_last(entry))]
         found += [(str(entry["name"])[prefix:], entry) for entry in units_here]
-        level = [str(entry["name"]) for entry in folders if not _is_unit(*_last(entry))]
+        level = [
+            str(entry["name"]) for entry in folders
+            if not _is_unit(*_last(entry)) and not (depth == 0 and _last(entry)[1].startswith(_OF_OTHERS))
+        ]  # fmt: skip
         depth += 1
     return found
 
@@ -116,7 +121,7 @@ def _grouped(layout: Layout, files: Any, root: str) -> list[Leftover]:
     for name, entry in files.find(root, withdirs=True, detail=True).items():
         steps = name[prefix:].split("/")
         unit_index = next((index for index, pair in enumerate(pairwise(["", *steps])) if _is_unit(*pair)), None)
-        if unit_index is None or unit_index < _TABLES:
+        if unit_index is None or unit_index < _TABLES or steps[0].startswith(_OF_OTHERS):
             continue
         folder = "/".join(steps[: unit_index + 1])
         owners[folder] = ".".join(steps[:2])

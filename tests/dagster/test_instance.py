@@ -1,0 +1,47 @@
+"""Dagster's home: the folder that the environment names, or else one of ours with a copy of the project's file."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from varve.dagster.instance import dagster_home
+from varve.project import NoProject
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from varve.services.settings import Settings
+
+
+@pytest.fixture
+def project(settings: Settings, tmp_path: Path) -> Settings:
+    (tmp_path / "dagster.yaml").write_text("telemetry:\n  enabled: false\n")
+    return settings.model_copy(update={"project": tmp_path, "home": tmp_path / "home"})
+
+
+def test_a_home_that_is_named_before_anything_has_made_it_is_made_where_it_is_ours(
+    project: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours = project.home_dir / "dagster"
+    assert not ours.exists()
+    monkeypatch.setenv("DAGSTER_HOME", str(ours))
+    assert dagster_home(project) == ours
+    assert (ours / "dagster.yaml").is_file()
+    # What somebody writes there stays.
+    (ours / "dagster.yaml").write_text("telemetry: {enabled: true}\n")
+    assert dagster_home(project) == ours
+    assert "true" in (ours / "dagster.yaml").read_text()
+
+
+def test_a_folder_of_others_that_is_not_there_is_refused_with_what_to_do(
+    project: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "elsewhere"))
+    with pytest.raises(NoProject, match=r"DAGSTER_HOME is .*elsewhere, and there is no such folder. Make it and put"):
+        dagster_home(project)
+    (tmp_path / "elsewhere").mkdir()
+    assert dagster_home(project) == tmp_path / "elsewhere"
+    monkeypatch.delenv("DAGSTER_HOME")
+    assert dagster_home(project) == project.home_dir / "dagster"

@@ -126,6 +126,24 @@ def _group(item: pytest.Item) -> str:
     return file.with_suffix("").as_posix()
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _migrations_of_dagster_are_read_once() -> Iterator[None]:
+    """Each opened instance asks thrice which migrations Dagster has, and reads the files of all of them for that."""
+    from alembic.script import ScriptDirectory
+
+    of_config, known = ScriptDirectory.from_config, dict[str | None, ScriptDirectory]()
+
+    def from_config(config: Any) -> ScriptDirectory:
+        place = config.get_main_option("script_location")
+        if place not in known:
+            known[place] = of_config(config)
+        return known[place]
+
+    ScriptDirectory.from_config = from_config  # type: ignore[method-assign]
+    yield
+    ScriptDirectory.from_config = of_config  # type: ignore[method-assign]
+
+
 @pytest.fixture(scope="session")
 def home() -> Iterator[Path]:
     """A home folder with a short path, as a unix socket's must be."""

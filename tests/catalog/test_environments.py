@@ -130,14 +130,15 @@ class Environment:
                     computed.append((name, day))
         return computed
 
-    def promoter(self, kind: type[Promoter] = Promoter) -> Promoter:
+    def promoter(self, kind: type[Promoter] = Promoter, *, earlier_code: bool = False) -> Promoter:
         store = PointersOnly()
         return kind(
             Catalog(self.process.connection), self.process.graph, lambda _: store, {}, Limits(), NOW,  # type: ignore[arg-type, return-value]
+            earlier_code=earlier_code,
         )  # fmt: skip
 
-    def promote(self, behind: LeftBehind = LeftBehind.REFUSE) -> Promotion:
-        return self.promoter().promote(self.name, behind, by="ann")
+    def promote(self, behind: LeftBehind = LeftBehind.REFUSE, *, earlier_code: bool = False) -> Promotion:
+        return self.promoter(earlier_code=earlier_code).promote(self.name, behind, by="ann")
 
     def closure(self, kind: type[Promoter] = Promoter) -> list[list[tuple[str, str]]]:
         """What a promotion would leave inconsistent: what moved, and what is behind."""
@@ -467,7 +468,9 @@ def test_going_back_takes_what_is_kept_and_keeps_a_correction(process: Process) 
                 computed.append((name, path))
     assert computed == [("shop.revenue", DAYS[1].path), ("shop.report", DAYS[1].path)]
     assert len(taken) == 4
-    undo.promote()
+    with pytest.raises(VarveError, match=r"in force until .* UTC, when ann deployed other code. Is this checkout beh"):
+        undo.promote()
+    undo.promote(earlier_code=True)
     now = published(process)
     assert process.code_of() == {1: "r1", 2: "r1", 3: "r1"}
     for name in ("shop.revenue", "shop.report"):
@@ -511,6 +514,44 @@ def test_two_that_change_different_datasets_are_both_in_force_in_the_end(process
     assert dict(rows.fetchall()) == {"shop.orders": ["o1"], "shop.revenue": ["r2"], "shop.report": ["p3"]}
 
 
+def test_an_old_checkout_undoes_nothing_by_a_new_environment(process: Process) -> None:
+    bob = environment(process.with_code("r2"), "bob")
+    bob.run()
+    bob.promote()
+    # Made after that, with a change of ann's own, in a checkout that has not what bob has deployed.
+    ann = environment(replace(process, codes={**process.codes, "shop.report": "p2"}))
+    ann.run()
+    with pytest.raises(VarveError, match=r"shop.revenue: the code here was in force until .* alice --earlier-code"):
+        ann.promote()
+    assert process.code_of() == {1: "r2", 2: "r2", 3: "r2"}
+    merged = Environment(replace(process, codes={**process.codes, "shop.revenue": "r2", "shop.report": "p2"}), "alice")
+    # What was computed with the old code is computed again, with what is made of it.
+    assert merged.run() == [(name, day) for name in ("shop.revenue", "shop.report") for day in (1, 2, 3)]
+    assert dict(merged.promote().codes) == {"shop.report": "p2"}
+
+
+def test_what_was_computed_with_code_that_another_has_replaced_is_computed_with_the_new_one(process: Process) -> None:
+    ann = environment(process.with_code("r2"))
+    carl = environment(replace(process, codes={**process.codes, "shop.report": "p2"}), "carl")
+    ann.run()
+    carl.run()
+    # What ann has changed carl has changed too, and more than what ann's own reports are made with.
+    carl.promote()
+    correct(replace(process, codes={**process.codes, "shop.report": "p2"}), 1, "z")
+    with pytest.raises(
+        VarveError, match=r"shop.report: .* computed with its code of before, .*, by ann in production on"
+    ):
+        ann.promote()
+    merged = Environment(replace(process, codes={**process.codes, "shop.revenue": "r2", "shop.report": "p2"}), "alice")
+    merged.environments.rebase("alice", code_too=True)
+    merged.run()
+    assert dict(merged.promote().codes) == {"shop.revenue": "r2"}
+    assert process.connection.execute(
+        """select array_agg(distinct b.code_version) from varve.current c
+           join varve.batch b using (dataset, partition, batch_id) where c.dataset = 'shop.report'"""
+    ).fetchone() == (["p2"],)
+
+
 def test_what_is_deployed_before_the_first_run_is_no_part_of_the_environments_code(process: Process) -> None:
     ann, bob = environment(process.with_code("r2")), environment(process.with_code("r3"), "bob")
     ann.run()
@@ -535,6 +576,8 @@ def test_random_histories_end_as_a_clean_build_of_the_final_code(  # noqa: PLR09
     """Corrections, two environments, sweeps and promotions in any order: what is current always fits together."""
     chance = random.Random(seed)
     deployed = dict(process.codes)
+    # A checkout that is behind has what was deployed at some time.
+    checkouts = [dict(deployed)]
     living: dict[str, Environment] = {}
     edited: dict[str, set[str]] = {}
     for step in range(80):
@@ -546,7 +589,8 @@ def test_random_histories_end_as_a_clean_build_of_the_final_code(  # noqa: PLR09
         elif action == "back":
             deployed |= taken_back(process, deployed, f"b{step}")
         elif chosen is None or (action == "create" and len(living) < 2):
-            living[f"e{step}"] = environment(replace(process, codes=dict(deployed)), f"e{step}")
+            codes = chance.choice([deployed, deployed, *checkouts])
+            living[f"e{step}"] = environment(replace(process, codes=dict(codes)), f"e{step}")
             edited[f"e{step}"] = set()
         elif action == "edit":
             dataset = chance.choice(["shop.revenue", "shop.report"])
@@ -566,18 +610,22 @@ def test_random_histories_end_as_a_clean_build_of_the_final_code(  # noqa: PLR09
                 chosen.environments.rebase(chosen.name, code_too=False)
                 chosen.run()
             except VarveError as refused:
-                if "has changed its code" in str(refused):
+                if "--merged" in str(refused):
                     merged = {name: f"{code}+{step}" for name, code in deployed.items() if name != "shop.orders"}
                     chosen = living[chosen.name] = Environment(
                         replace(process, codes={**deployed, **merged}), chosen.name
                     )
                     chosen.environments.rebase(chosen.name, code_too=True)
                     edited[chosen.name] = set(merged)
+                elif "Is this checkout behind?" in str(refused):
+                    own = {name: chosen.process.codes[name] for name in edited[chosen.name]}
+                    chosen = living[chosen.name] = Environment(replace(process, codes={**deployed, **own}), chosen.name)
                 chosen.run()
             else:
                 # Nothing that others have deployed is undone.
                 assert promotion.codes.keys() <= edited[chosen.name]
                 deployed |= promotion.codes
+                checkouts.append(dict(deployed))
         elif action == "sweep":
             swept(process)
         elif action == "drop" and chance.random() < 0.3:
@@ -612,7 +660,7 @@ def taken_back(process: Process, deployed: dict[str, str], name: str) -> dict[st
     codes = {dataset: deployment.code_version for dataset, deployment in before.items() if deployment is not None}
     undo = environment(replace(process, codes={**deployed, **codes}), name)
     undo.run()
-    assert undo.promote().codes == codes
+    assert undo.promote(earlier_code=True).codes == codes
     undo.environments.drop(name)
     return codes
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.cdc.lab import Killed, Lab
+from tests.support.dagster_home import make_dagster_home
 from tests.support.project import commands_on
 from tests.support.sales import sales_dataset
 from varve.catalog.history.drops import Drops
@@ -30,7 +31,7 @@ pytestmark = pytest.mark.spark
 
 @pytest.fixture(autouse=True)
 def _nobody_declares_it(lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "dagster.yaml").write_text("telemetry:\n  enabled: false\n")
+    make_dagster_home(tmp_path)
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
     monkeypatch.setenv("DAGSTER_EVENT_BATCH_SIZE", "100")
     other = sales_dataset(StoreKind.LAKE)

@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 from starlette.testclient import TestClient
 
+from tests.support.dagster_home import make_dagster_home
 from varve.catalog.catalog import Catalog
 from varve.cli.observe.console.access import COOKIE
 from varve.cli.observe.console.app import application
@@ -117,7 +118,7 @@ def console_of_project(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
     assets.mkdir()
     (assets / "__init__.py").write_text("")
     (folder / "varve.toml").write_text(f'assets = "{assets.name}"\n')
-    (folder / "dagster.yaml").write_text("telemetry:\n  enabled: false\n")
+    make_dagster_home(folder)
     monkeypatch.setenv("VARVE_PROJECT", str(folder))
     monkeypatch.setenv("DAGSTER_HOME", str(folder))
     monkeypatch.syspath_prepend(str(folder))

@@ -13,6 +13,7 @@ import pytest
 
 from tests.cli.shop import SALES, Shop
 from tests.documents.pages import blocks
+from tests.support.dagster_home import make_dagster_home
 from varve.catalog.history.drops import Drops
 from varve.catalog.history.history import History
 from varve.catalog.recovery.recovery import recover
@@ -271,8 +272,7 @@ def test_dagster_shows_nothing_of_it_as_materialised_any_more(
     shop: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = tmp_path / "dagster"
-    home.mkdir()
-    (home / "dagster.yaml").write_text("telemetry:\n  enabled: false\n")
+    make_dagster_home(home)
     monkeypatch.setenv("DAGSTER_HOME", str(home))
     monkeypatch.setenv("DAGSTER_EVENT_BATCH_SIZE", "100")
     shop.sell("2026-11-01", [(1, "pen", "1.00")])

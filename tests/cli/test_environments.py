@@ -20,6 +20,7 @@ import pytest
 from typer.testing import CliRunner
 
 import varve
+from tests.support.dagster_home import make_dagster_home
 from varve.catalog.catalog import Catalog
 from varve.catalog.environments.environments import Environments
 from varve.cli.app import app
@@ -153,8 +154,7 @@ def shop_at_rest(tmp_path: Path, settings: Settings, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("VARVE_PROJECT", str(root))
     monkeypatch.setenv("VARVE_LANDING_ROOT", str(root / "landing"))
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "dagster"))
-    (tmp_path / "dagster").mkdir()
-    (tmp_path / "dagster" / "dagster.yaml").write_text("telemetry:\n  enabled: false\n")
+    make_dagster_home(tmp_path / "dagster")
     monkeypatch.syspath_prepend(str(root))
     store = Store(root, db, settings)
     (root / f"{db}_assets" / "sales.sql").write_text(SALES.format(db=db, start=DAYS[0]))

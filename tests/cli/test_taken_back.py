@@ -181,7 +181,11 @@ def test_a_promotion_is_taken_back_without_what_was_dropped_and_made_again_by_a_
     assert f"varve env rebase {name} --merged" in said
     shop.varve("env", "rebase", name, "--merged")
     assert shop.json("env", "run", name)["computed"] == {}
-    second = shop.json("promote", name)["number"]
+    with pytest.raises(VarveError, match=f"Is this checkout behind.* varve promote {name} --earlier-code"):
+        shop.varve("promote", name)
+    assert "Is this checkout behind?" in shop.varve("plan")
+    assert "Is this checkout behind?" in shop.varve("env", "run", name)
+    second = shop.json("promote", name, "--earlier-code")["number"]
     assert shop.totals() == dearer
     with pytest.raises(VarveError, match=f"Go back behind that first: varve revert {second}"):
         shop.varve("revert", str(first))

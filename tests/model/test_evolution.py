@@ -28,7 +28,7 @@ def test_every_other_change_is_told_by_name() -> None:
     assert change.problems == (
         "Renamed, or one dropped and another added: b STRING -> c STRING.",
         "Added, but may not be NULL, which it is in every older batch: c.",
-        "a was INT and is DATE now, which does not hold all its values.",
+        "a was INT and is DATE now, as which older rows are not read.",
     )
     assert partition_problems([Column("day", DATE)], [Column("day", STRING)]) == [
         "It was partitioned by day DATE, and now by day STRING."
@@ -37,7 +37,7 @@ def test_every_other_change_is_told_by_name() -> None:
 
 
 def test_a_new_name_that_is_declared_is_no_guess_and_neither_is_the_way_back() -> None:
-    renamed = [Column("a", INT), Column("c", STRING, was=("b",))]
+    renamed = [Column("a", INT), Column("c", STRING, nullable=False, was=("b",))]
     assert evolution(BEFORE, renamed).problems == ("Renamed: b STRING -> c STRING.",)
     assert evolution(renamed, BEFORE).problems == ("Renamed: c STRING -> b STRING.",)
     both = evolution(BEFORE, [Column("c", STRING, was=("b",)), Column("d", DATE)])
@@ -54,12 +54,12 @@ def test_a_column_that_is_taken_away_may_come_back_with_a_type_that_holds_its_va
         change = evolution(BEFORE[:1], [*BEFORE, Column("n", kind)], former)
         assert ([column.name for column in change.added], change.widened, change.problems) == (["b", "n"], (), ())
     assert evolution(BEFORE[:1], [BEFORE[0], Column("n", DATE)], former).problems == (
-        "n was INT and is DATE now, which does not hold all its values.",
+        "n was INT and is DATE now, as which older rows are not read.",
     )
     # One that goes while a former one comes back is no new name.
     assert evolution(BEFORE, [BEFORE[0], Column("n", INT)], former).problems == ()
     assert former_problems(DeclaredColumns(former=tuple(former)), [*BEFORE, Column("n", STRING)]) == (
-        "n was INT and is STRING now, which does not hold all its values.",
+        "n was INT and is STRING now, as which older rows are not read.",
     )
 
 

@@ -85,8 +85,9 @@ class Evolving:
 
     def promote(self, environment: EnvironmentCatalog) -> Promotion:
         promoter = Promoter(
-            self.catalog, self.graph, lambda each: self.workbench.store(each, self.catalog), {}, Limits(), NOW
-        )
+            self.catalog, self.graph, lambda each: self.workbench.store(each, self.catalog), {}, Limits(), NOW,
+            earlier_code=True,
+        )  # fmt: skip
         return promoter.promote(environment.environment, LeftBehind.REFUSE, by="ann")
 
     def seen(self, columns: str) -> list[tuple[Any, ...]]:

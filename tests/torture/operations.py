@@ -130,7 +130,8 @@ class Operations:
         if ended.code == 0:
             if len(self.turn.operations) == 1:
                 self.readers.one_code_where_it_is_so()
-            ended = self.project.run("promote", name, fate=fate)
+            # One of nine codes, which may have been in force before.
+            ended = self.project.run("promote", name, "--earlier-code", fate=fate)
             self.readers.one_code.clear()
         self.project.run("env", "drop", name)
         return ended

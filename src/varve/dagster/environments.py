@@ -328,7 +328,7 @@ def opened_environment(project: Project, name: str, *, shown: bool = True) -> It
     if graph.broken:
         raise VarveError(
             f"{counted(len(graph.broken), 'dataset')} of the project cannot be used as written: "
-            f"{some([broken.name or 'one without a name' for broken in graph.broken])}. "
+            f"{some([broken.title for broken in graph.broken])}. "
             "`varve check` shows the errors. Nothing was computed."
         )
     with connect(settings, application=f"varve env {name}") as connection:

@@ -136,8 +136,8 @@ def _problems(
     gone = [f"{column.name} {column.type}" for column in removed if column.name not in renamed]
     if gone and new:
         yield f"Renamed, or one dropped and another added: {', '.join(gone)} -> {', '.join(new)}."
-    if strict := [column.name for column in added if not column.nullable]:
+    if strict := [column.name for column in added if not column.nullable and column.name not in called]:
         yield f"Added, but may not be NULL, which it is in every older batch: {', '.join(strict)}."
     for column in retyped:
         was = known[column.name].type
-        yield f"{column.name} was {was} and is {column.type} now, which does not hold all its values."
+        yield f"{column.name} was {was} and is {column.type} now, as which older rows are not read."

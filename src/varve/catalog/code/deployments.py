@@ -46,6 +46,13 @@ _HISTORY = (
 # One deployment at a time: what a decision is about must not change under it.
 _LOCK = "select pg_advisory_xact_lock(hashtextextended('varve deploy', 0))"
 _WAS_DEPLOYED = "select from varve.deployment where dataset = %s and code_version = %s"
+# What was deployed right after the last time that this code was.
+_REPLACED_BY = """
+    select deployed_by, deployed_at from varve.deployment
+    where dataset = %(dataset)s and code_version <> %(code)s
+        and id > (select max(id) from varve.deployment where dataset = %(dataset)s and code_version = %(code)s)
+    order by id limit 1
+"""
 _WAS_DECIDED = """
     select from varve.deployment where dataset = %s and code_version = %s and decision = %s
         and forward_from is not distinct from to_timestamp(%s) limit 1
@@ -129,6 +136,17 @@ class Deployments:
     def history(self, name: str) -> list[Deployment]:
         """Every deployment of a dataset, oldest first."""
         return [_deployment(row) for row in self.connection.execute(_HISTORY, (name,))]
+
+    def until(self, name: str, code_version: str) -> str:
+        """Until when this code of a dataset was in force, and who replaced it; "" where nobody has.
+
+        Whoever has such code has an old checkout, unless it was put back on purpose.
+        """
+        row = self.connection.execute(_REPLACED_BY, {"dataset": name, "code": code_version}).fetchone()
+        if row is None:
+            return ""
+        by, at = row
+        return f"the code here was in force until {at:%Y-%m-%d %H:%M} UTC, when {by} deployed other code"
 
     def outdated(self, names: Iterable[str]) -> dict[str, dict[str, int]]:
         """By dataset and partition the current batches of other code than is deployed, without those that may stay."""

@@ -32,11 +32,14 @@ if TYPE_CHECKING:
     from varve.planning.judgement.facts import WantedInputs
 
 # Which code made a batch, as a number of `MadeBy`. Where the environment did not change the code of a dataset,
-# production decides about batches of earlier code. A captured table has no code of the project's own.
+# production decides about its batches of earlier code; one of the environment's own is of code that it has no more,
+# as after somebody else's was merged into it. A captured table has no code of the project's own.
 _MADE_BY = """
     case when %(code)s = '' or b.code_version in ('', %(code)s) then 0
         when exists (select from varve.environment_code x where x.environment = %(environment)s
-            and x.dataset = %(dataset)s and x.base_code = %(code)s) then 3
+            and x.dataset = %(dataset)s and x.base_code = %(code)s)
+          and not exists (select from varve.overlay o where (o.environment, o.dataset, o.partition)
+            = (%(environment)s, %(dataset)s, c.partition)) then 3
         else 1 end
     from varve.environment_current c join varve.batch b using (dataset, partition, batch_id)
     where c.environment = %(environment)s and c.dataset = %(dataset)s

@@ -112,7 +112,7 @@ def run(
                 None if as_json else console, name, words or [],
                 first=first, last=last, effects=effects, go_on=go_on, stopped=stopped,
             )  # fmt: skip
-        result = {"environment": name, "computed": done.computed, "taken": done.taken, "stuck": {}}
+        result = {"environment": name, "stuck": {}, **work.counts_of(done)}
         if as_json:
             console.print_json(json.dumps(result))
         else:

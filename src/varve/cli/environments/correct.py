@@ -29,11 +29,11 @@ from varve.planning.environment_runs import Wanted
 from varve.sources.landing import listing
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from rich.console import Console
 
-    from varve.dagster.environments import EnvironmentWork, OpenEnvironment
+    from varve.dagster.environments import OpenEnvironment
     from varve.model.dataset import Dataset
     from varve.planning.graph import Graph
     from varve.stores.environments.promotion import LeftBehind, Promotion
@@ -126,7 +126,7 @@ def _in_environment(
             # From here on something was computed that another attempt can use.
             keep = True
             done = opened.run(Wanted(paths=follows), effects=effects, before=work.announcing(console))
-            promotion = _promote(console, opened, dataset, files, behind)
+            promotion = _promote(console, opened, dataset, files, behind, only=follows)
     except VarveError as error:
         if not keep:
             raise
@@ -139,7 +139,7 @@ def _in_environment(
         if not keep:
             work.drop(environment)
     work.drop(environment)
-    return Corrected(dataset.name, files, *_counts(done), promotion=promotion, held=done.held)
+    return Corrected(dataset.name, files, **work.counts_of(done), promotion=promotion, held=done.held)
 
 
 def show(console: Console, corrected: Corrected) -> None:
@@ -171,11 +171,12 @@ def show(console: Console, corrected: Corrected) -> None:
 
 
 def _promote(
-    console: Console | None, opened: OpenEnvironment, dataset: Dataset, files: Mapping[str, Path], behind: LeftBehind
-) -> Promotion:
+    console: Console | None, opened: OpenEnvironment, dataset: Dataset, files: Mapping[str, Path], behind: LeftBehind,
+    *, only: Collection[str],
+) -> Promotion:  # fmt: skip
     reason = f"corrected: {dataset} {some(list(files), limit=2)}"
     with work.connected("correct") as connection:
-        return promotions.promote_opened(console, opened, connection, behind, reason=reason)
+        return promotions.promote_opened(console, opened, connection, behind, reason=reason, only=only)
 
 
 def _dataset(graph: Graph, name: str) -> Dataset:
@@ -274,13 +275,6 @@ def _refuse_other_code(opened: OpenEnvironment, follows: Mapping[str, object]) -
             f"the code here of {some(other)} is not the one that is deployed, and a correction deploys none. Nothing "
             "was changed. Check out what is deployed, or deploy first: varve plan"
         )
-
-
-def _counts(done: EnvironmentWork) -> tuple[dict[str, int], dict[str, int]]:
-    return (
-        {name: count for name, count in done.computed.items() if count},
-        {name: count for name, count in done.taken.items() if count},
-    )
 
 
 def _with_next_steps(error: str, environment: str) -> str:

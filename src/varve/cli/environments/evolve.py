@@ -122,8 +122,9 @@ def evolve(
                     else:
                         _build(console, opened, done, rewrite=rewrite, effects=effects)
                         promotion = promotions.promote_opened(
-                            console, opened, connection, LeftBehind.REFUSE, only=part, incomplete=incomplete
-                        )
+                            console, opened, connection, LeftBehind.REFUSE, only=part, incomplete=incomplete,
+                            earlier_code=True,
+                        )  # fmt: skip
                         done.partitions = {name: len(batches) for name, batches in promotion.batches.items()}
                         done.run, done.lacking = promotion.run_id, promotion.closure.lacking
                         also_done = [environment_of(other) for other in promotion.generations if other != dataset]

@@ -78,6 +78,10 @@ def promote(
         bool, typer.Option("--no-run", help="Refuse where production has moved, and do not compute what that concerns.")
     ] = False,
     incomplete: Incomplete = False,
+    earlier_code: Annotated[
+        bool,
+        typer.Option("--earlier-code", help="Also code that was in force before and was replaced: to go back to it."),
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would become current.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -92,8 +96,9 @@ def promote(
 
     behind = promotions.behind_of(then_run=then_run, only_consistent=only_consistent)
     promotion = promotions.promote(
-        None if as_json else console, name, behind, run_first=not no_run, dry_run=dry_run, incomplete=incomplete
-    )
+        None if as_json else console, name, behind, run_first=not no_run, dry_run=dry_run, incomplete=incomplete,
+        earlier_code=earlier_code,
+    )  # fmt: skip
     if as_json:
         console.print_json(json.dumps(promotions.promotion_values(promotion)))
     else:

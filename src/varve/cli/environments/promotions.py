@@ -40,16 +40,21 @@ _ROUNDS = 3
 
 
 def promote(
-    console: Console | None, name: str, behind: LeftBehind, *, run_first: bool, dry_run: bool, incomplete: bool = False
-) -> Promotion:
+    console: Console | None, name: str, behind: LeftBehind, *, run_first: bool, dry_run: bool,
+    incomplete: bool = False, earlier_code: bool = False,
+) -> Promotion:  # fmt: skip
     """Promote an environment, or with `dry_run` only look at what that would do.
 
     That gets a number, with which `varve apply` does exactly that. Raises NotClosed with what would be inconsistent.
     """
     with opened(name) as environment, connected("promote") as connection:
         if not dry_run:
-            return promote_opened(console, environment, connection, behind, run_first=run_first, incomplete=incomplete)
-        promotion = _promoter(environment, connection, incomplete=incomplete).look(name, behind)
+            return promote_opened(
+                console, environment, connection, behind, run_first=run_first, incomplete=incomplete,
+                earlier_code=earlier_code,
+            )  # fmt: skip
+        promoter = _promoter(environment, connection, incomplete=incomplete, earlier_code=earlier_code)
+        promotion = promoter.look(name, behind)
         if promotion.is_refused(behind) or not (promotion.batches or promotion.codes):
             return promotion
         return replace(promotion, number=Promotions(connection).keep(promotion.plan(behind), by=who()))
@@ -58,12 +63,15 @@ def promote(
 def promote_opened(
     console: Console | None, opened: OpenEnvironment, connection: psycopg.Connection, behind: LeftBehind, *,
     run_first: bool = True, only: Collection[str] | None = None, reason: str = "", incomplete: bool = False,
+    earlier_code: bool = False,
 ) -> Promotion:  # fmt: skip
     """Promote an environment; what production has moved meanwhile is computed before that with `run_first`.
 
-    Raises NotClosed with what would be inconsistent.
+    With `earlier_code` also code that was deployed before what is deployed now. Raises NotClosed with what would be
+    inconsistent.
     """
-    promoter, name = _promoter(opened, connection, only, reason, incomplete=incomplete), opened.name
+    name = opened.name
+    promoter = _promoter(opened, connection, only, reason, incomplete=incomplete, earlier_code=earlier_code)
     show_what_lags(connection)
     for _ in range(_ROUNDS if run_first else 0):
         promotion = promoter.look(name, behind)
@@ -117,7 +125,8 @@ def apply_plan(plan: PromotionPlan) -> Promotion:
     Raises VarveError where the environment has moved since, NotClosed where production has.
     """
     with opened(plan.environment) as environment, connected("apply") as connection:
-        promoter = _promoter(environment, connection, incomplete=plan.incomplete)
+        # Whoever had the plan made was told, or has said, that it is earlier code.
+        promoter = _promoter(environment, connection, incomplete=plan.incomplete, earlier_code=True)
         return _with_lineage_told(
             connection, promoter.promote(plan.environment, LeftBehind(plan.behind), by=who(), plan=plan)
         )
@@ -179,7 +188,7 @@ def _run_what_moved(
 
 def _promoter(
     opened: OpenEnvironment, connection: psycopg.Connection, only: Collection[str] | None = None, reason: str = "",
-    *, incomplete: bool = False,
+    *, incomplete: bool = False, earlier_code: bool = False,
 ) -> Promoter:  # fmt: skip
     from varve.dagster.automation.planner_facts import limits_of
 
@@ -188,5 +197,5 @@ def _promoter(
     return Promoter(
         catalog, opened.graph, lambda dataset: open_store(dataset.store, settings, catalog, session),
         opened.members, limits_of(settings), pendulum.now("UTC"), None if only is None else frozenset(only),
-        replace(opened.corrections, connection=connection), reason, incomplete,
+        replace(opened.corrections, connection=connection), reason, incomplete, earlier_code,
     )  # fmt: skip

@@ -113,13 +113,13 @@ def show_dropped(console: Console, environment: Environment) -> None:
 
 def show_promotion(console: Console, promotion: Promotion, *, dry_run: bool) -> None:
     """Print what became current, or would."""
-    if not promotion.batches and not promotion.codes:
+    if not promotion.batches and not promotion.codes and not promotion.left_out:
         console.print(f"Environment {promotion.environment} has nothing that production has not.", highlight=False)
         if promotion.replaced:
             name = promotion.environment
             console.print(
                 f"Production has other code of {some(promotion.replaced)} since. Where the code here is to take its "
-                f"place: varve env rebase {name} --merged, varve env run {name}, varve promote {name}.",
+                f"place: varve env rebase {name} --merged, varve env run {name}, varve promote {name} --earlier-code.",
                 highlight=False, soft_wrap=True,
             )  # fmt: skip
     verb = "would become current" if dry_run else "became current"
@@ -146,10 +146,12 @@ def show_promotion(console: Console, promotion: Promotion, *, dry_run: bool) -> 
             f"{name}: the code of {promotion.environment} declares it no more. Its partitions stay for readers until: "
             f"varve drop {name}", highlight=False, soft_wrap=True,
         )  # fmt: skip
+    if promotion.left_out and not promotion.batches and not promotion.codes:
+        console.print("By itself nothing of it is consistent, and nothing was promoted.", highlight=False)
     if promotion.run_id:
         back = f"varve revert {promotion.number}" if promotion.codes else f"varve rollback --run {promotion.run_id}"
         console.print(
-            f"All in one transaction, as run {promotion.run_id}; nothing was computed. To go back: {back}",
+            f"All in one transaction, which computed nothing, as run {promotion.run_id}. To go back: {back}",
             highlight=False, soft_wrap=True,
         )  # fmt: skip
     elif promotion.number is not None:

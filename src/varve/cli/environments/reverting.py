@@ -109,8 +109,9 @@ def revert(console: Console | None, name: str, *, effects: bool) -> Reverted:
                 computing = Wanted(datasets=with_code)
                 done = opened.run(computing, effects=effects, before=work.announcing(console), done=done)
             promotion = promotions.promote_opened(
-                console, opened, connection, LeftBehind.REFUSE, run_first=not not_here
-            )
+                console, opened, connection, LeftBehind.REFUSE, run_first=not not_here, only=wanted.datasets,
+                earlier_code=True,
+            )  # fmt: skip
     work.drop(environment)
     added = tuple(dataset for dataset, deployment in before.items() if deployment is None)
     codes = {dataset: deployment.code_version for dataset, deployment in earlier.items()}

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import psycopg
     from rich.console import Console
 
-    from varve.dagster.environments import OpenEnvironment
+    from varve.dagster.environments import EnvironmentWork, OpenEnvironment
     from varve.planning.run_requests import Run
     from varve.stores.store import Store
 
@@ -201,17 +201,39 @@ def run(
         if dry_run:
             plan = environment.plan(wanted)
             return {"environment": name, "due": {dataset: list(paths) for dataset, paths in plan.due.items()}}
+        if console is not None:
+            for line in _of_earlier_code(environment):
+                console.print(line, style="yellow", markup=False, highlight=False, soft_wrap=True)
         began = time.monotonic()
         done = environment.run(wanted, effects=effects, before=announcing(console))
         stuck = {dataset: dict(paths) for dataset, paths in environment.plan(wanted).stuck.items()}
     return {
         "environment": name,
-        "computed": {dataset: count for dataset, count in done.computed.items() if count},
-        "taken": {dataset: count for dataset, count in done.taken.items() if count},
+        **counts_of(done),
         **({"rewritten": done.rewritten} if done.rewritten else {}),
         "stuck": stuck,
         "seconds": round(time.monotonic() - began, 1),
     }
+
+
+def counts_of(done: EnvironmentWork) -> dict[str, dict[str, int]]:
+    """By dataset how many partitions were computed and taken, where there was any."""
+    return {
+        "computed": {dataset: count for dataset, count in done.computed.items() if count},
+        "taken": {dataset: count for dataset, count in done.taken.items() if count},
+    }
+
+
+def _of_earlier_code(environment: OpenEnvironment) -> list[str]:
+    """A line for each dataset whose code here was replaced in production: it may be of an old checkout."""
+    deployments = Deployments(environment.connection)
+    current = deployments.current()
+    return [
+        f"{name}: {until}. Is this checkout behind?"
+        for name, version in environment.graph.code_versions.items()
+        if name in current and version and version != current[name].code_version
+        if (until := deployments.until(name, version))
+    ]
 
 
 def land(name: str, dataset: str, file: Path, words: Sequence[str]) -> str:

@@ -12,6 +12,7 @@ import pendulum
 from rich.text import Text
 
 from varve.catalog.catalog import Catalog
+from varve.catalog.code.deployments import Deployments
 from varve.catalog.code.kept import with_kept
 from varve.catalog.code.plans import CodePlan, Plans
 from varve.catalog.rows import declaration
@@ -51,10 +52,18 @@ def code_plan(open_plan: OpenPlan) -> CodePlan:
     catalog = Catalog(open_plan.connection)
     published = {name: (store, before) for name, store, before in catalog.declared()}
 
+    deployments = Deployments(open_plan.connection)
+
     def consequences(change: CodeChange) -> tuple[Consequence, ...]:
         dataset = graph.datasets.get(change.dataset)
+        is_other = change.kind in {CodeChangeKind.CHANGED, CodeChangeKind.DECIDED}
+        until = deployments.until(change.dataset, change.version) if is_other else ""
+        of_checkout = (Consequence(f"{until}. Is this checkout behind?"),) if until else ()
         if dataset is None or dataset.name not in published:
-            return ()
+            return of_checkout
+        return (*of_checkout, *of_batches(dataset))
+
+    def of_batches(dataset: Dataset) -> tuple[Consequence, ...]:
         follows = consequences_of(*published[dataset.name], dataset.store, declaration(dataset))
         if any(consequence.new_generation for consequence in follows):
             return tuple(follows)

@@ -20,13 +20,11 @@ from varve.catalog.code.decision import Decision
 from varve.catalog.code.deployments import Deployments
 from varve.catalog.code.generations import Generations
 from varve.catalog.code.going_forward import GoingForward
-from varve.catalog.code.owners import Owners
 from varve.catalog.code.promotions import PromotionPlan, Promotions
 from varve.catalog.environments.environments import Environments
-from varve.catalog.planning.facts import CatalogFacts
-from varve.model.batch import BatchId
-from varve.model.errors import VarveError, some
+from varve.model.errors import CodeNotDeployed, VarveError
 from varve.model.policy import OnCodeChange
+from varve.stores.environments.candidates import Candidates
 from varve.stores.environments.closure import ClosureCheck, Judged
 from varve.stores.environments.promotion import PROMOTION_RUN, Closure, LeftBehind, NotClosed, Promotion
 from varve.stores.together import PendingChange, make_current, unless_locked
@@ -36,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from varve.catalog.catalog import Catalog
+    from varve.model.batch import BatchId
     from varve.model.build import Build
     from varve.model.dataset import Dataset
     from varve.model.partitions.dimension import Members
@@ -61,6 +60,7 @@ class Promoter:
         only: the datasets that are promoted; None: all.
         corrections: files that were landed into the environment, which go to production with what was made from them.
         incomplete: whether readers may miss what a new generation lacks of the one before.
+        earlier_code: whether code may go in force again that was deployed before, and was replaced since.
         reason: why it is done, as the history of each partition says it; "": that it was promoted.
     """
 
@@ -74,6 +74,7 @@ class Promoter:
     corrections: Corrections | None = None
     reason: str = ""
     incomplete: bool = False
+    earlier_code: bool = False
 
     @cached_property
     def check(self) -> ClosureCheck:
@@ -83,8 +84,8 @@ class Promoter:
     def look(self, name: str, behind: LeftBehind = LeftBehind.REFUSE) -> Promotion:
         """What a promotion would do; nothing is changed.
 
-        Raises VarveError where the environment follows production, has computed with other code than the graph's, or
-        has changed code that was replaced in production since.
+        Raises VarveError where the environment follows production, has computed with other code than the graph's, has
+        changed code that was replaced in production since, or has code that production had before what it has now.
         """
         promotion = self._candidates(name)
         while True:
@@ -138,9 +139,14 @@ class Promoter:
 
         try:
             unless_locked(attempt)
-        except BaseException:
+        except BaseException as error:
             if self.corrections is not None and not self._is_made(promotion):
                 self.corrections.take_back()
+            if isinstance(error, CodeNotDeployed):
+                raise VarveError(
+                    f"other code was deployed in production while environment {name} was promoted. Nothing was "
+                    f"promoted. The same command again says what that means for it. ({error})"
+                ) from error
             raise
         return done[0]
 
@@ -152,64 +158,8 @@ class Promoter:
             return True
 
     def _candidates(self, name: str) -> Promotion:
-        environments, connection = Environments(self.catalog.connection), self.catalog.connection
-        if environments.base(name) is None:
-            raise VarveError(
-                f"environment {name} follows production (--live): what it shows was never one state of it. Nothing was "
-                "promoted. Make one without --live, and run it."
-            )
-        code = environments.code(name)
-        chosen = frozenset(self.graph.datasets if self.only is None else self.only)
-        versions = {
-            dataset: version for dataset, version in self.graph.code_versions.items() if version and dataset in chosen
-        }  # fmt: skip
-        if other := sorted(dataset for dataset, version in versions.items()
-                           if dataset not in code or code[dataset].version != version):  # fmt: skip
-            raise VarveError(
-                f"environment {name} has not computed with the code that is here: {some(other)}. Nothing was promoted. "
-                f"varve env run {name}"
-            )
-        deployed = Deployments(connection).current()
-        codes, replaced = {}, []
-        for dataset, version in versions.items():
-            deployed_version = deployed[dataset].code_version if dataset in deployed else ""
-            if version in {deployed_version, code[dataset].base} and deployed_version:
-                replaced += [dataset] if version != deployed_version else []
-                continue
-            if deployed_version != code[dataset].base:
-                raise VarveError(
-                    f"{dataset}: environment {name} has changed its code, and so has "
-                    f"{deployed[dataset].deployed_by} in production on {deployed[dataset].deployed_at:%Y-%m-%d %H:%M} "
-                    "UTC. Nothing was promoted. Merge the two versions of its file, then "
-                    f"varve env rebase {name} --merged, varve env run {name}, and promote it again."
-                )
-            codes[dataset] = version
-        entered = Generations(connection).of_environment(name)
-        generations = {
-            dataset: generation for dataset, generation in entered.items()
-            if generation.is_new and dataset in chosen
-        }  # fmt: skip
-        batches: dict[str, dict[str, BatchId]] = {dataset: {} for dataset in generations}
-        for dataset, path, batch_id, made_in, shown in Promotions(connection).candidates(name):
-            number = entered[dataset].number if dataset in entered else shown
-            if dataset in chosen and made_in == number:
-                batches.setdefault(dataset, {})[path] = BatchId(batch_id)
-        Owners(connection, self.graph.project).refuse({*codes, *batches}, "Nothing was promoted.")
-        declared = {*self.graph.datasets, *(broken.name for broken in self.graph.broken)}
-        removed = tuple(sorted(
-            dataset for dataset in code.keys() & deployed.keys() - declared
-            if code[dataset].base and CatalogFacts(connection).existing_partitions(dataset)
-        ))  # fmt: skip
-        return Promotion(
-            name,
-            codes,
-            batches,
-            Closure(),
-            {},
-            removed,
-            generations=generations,
-            incomplete=self.incomplete,
-            replaced=tuple(replaced),
+        return Candidates(self.catalog.connection, self.graph, self.only, self.earlier_code).of(
+            name, incomplete=self.incomplete
         )
 
     def _tried(self, promotion: Promotion, behind: LeftBehind) -> Closure:

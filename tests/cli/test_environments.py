@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 import uuid
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -24,10 +25,10 @@ from tests.support.dagster_home import make_dagster_home
 from varve.catalog.catalog import Catalog
 from varve.catalog.environments.environments import Environments
 from varve.cli.app import app
-from varve.cli.environments import following
+from varve.cli.environments import following, work
 from varve.dagster.assets.sql_folders import forget_files
 from varve.dagster.discovery import load_project
-from varve.dagster.environments import EnvironmentWork
+from varve.dagster.environments import EnvironmentWork, OpenEnvironment
 from varve.model.errors import BadInput, VarveError
 from varve.project import Project
 from varve.services.postgres import connect
@@ -649,6 +650,35 @@ def test_views_of_others_stay_and_no_sweep_ends_at_them(shop_at_rest: Store) -> 
         assert name in shop.json("sweep")["expired_environments"]
         assert shop.rows(f"select mine from {schema}.trailing") == [(1,)]
         somebody.execute(f"drop schema {schema} cascade".encode())
+
+
+@pytest.mark.parametrize("moment", ["plan", "_execute"])
+@pytest.mark.parametrize("command", ["env run", "correct"])
+def test_what_works_in_an_environment_that_is_dropped_meanwhile_says_so(
+    shop: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: str, moment: str
+) -> None:
+    name, before, original = name_of(shop), shop.totals(), getattr(OpenEnvironment, moment)
+    shop.varve("env", "create", name)
+    words = ["env", "run", name]
+    if command == "correct":
+        (tmp_path / f"sales_{DAYS[0]}.csv").write_text("product,cents\npen,1\n")
+        words = ["correct", "shop.sales", str(tmp_path / f"sales_{DAYS[0]}.csv")]
+    else:
+        shop.only_dearer_than(150)
+
+    def dropped(environment: OpenEnvironment, *given: Any, **named: Any) -> Any:
+        with suppress(VarveError):
+            work.drop(environment.name)
+        return original(environment, *given, **named)
+
+    monkeypatch.setattr(OpenEnvironment, moment, dropped)
+    with pytest.raises(
+        work.DroppedMeanwhile, match=r"environment \w+ was dropped while this command worked in it"
+    ) as told:
+        shop.varve(*words)
+    assert "varve env run" not in str(told.value)
+    assert shop.totals() == before
+    assert [each["name"] for each in shop.json("env", "list")] == ([] if command == "env run" else [name])
 
 
 def test_environments_are_listed_and_forgotten(shop: Store) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 import subprocess
 import sys
@@ -158,12 +159,33 @@ def test_rows_beyond_the_limit_are_counted_and_count_for_what_is_expected(shop: 
 
 def test_an_input_that_is_not_there_is_named(shop: Shop) -> None:
     shop.sql("revenue", REVENUE)
-    with pytest.raises(MissingUpstream, match=r"of which 1 have no batch yet: day=2026-11-02"):
+    with pytest.raises(
+        MissingUpstream, match=r"of which 1 have no batch yet: day=2026-11-02.*: `varve why \w+.sales d"
+    ):
         shop.json("preview", "shop.revenue", "day=2026-11-02")
     with pytest.raises(VarveError, match=r"a partition is named day=\.\.\."):
         shop.json("preview", "shop.revenue", "hour=3")
     with pytest.raises(VarveError, match="comes from others: there is nothing to compute"):
         shop.json("preview", "shop.sales", "day=2026-11-02")
+
+
+def test_a_window_that_is_open_is_shown_and_said_to_be_so(shop: Shop) -> None:
+    today = dt.datetime.now(dt.UTC).date()
+    (shop.assets / "since.sql").write_text(
+        f"""CREATE DATASET {shop.db}.since
+  COMMENT 'What was sold in all.'
+  STORED IN LAKE
+  PARTITIONED BY (day DATE)
+  FOR t IN TIMESERIES(INTERVAL 1 DAY, START '2026-11-01', TIMEZONE 'UTC')
+  LET today = CAST(t AS DATE)
+  INSERT (day = today)
+AS SELECT COUNT(*) AS sold FROM {shop.db}.sales WHERE sales.day = DATE '2026-11-01' OR sales.day = today;
+"""
+    )
+    shop.sell("2026-11-01", [(1, "pen", "2.00")])
+    told = shop.run("preview", "shop.since", f"day={today}").output
+    assert f"no run computes it now: its window is open until {today + dt.timedelta(days=1)} 00:00 UTC" in told
+    assert shop.json("preview", "shop.since", "day=2026-11-01")["not_now"] is None
 
 
 @pytest.mark.parametrize("asks_for_a_context", [True, False])

@@ -75,6 +75,8 @@ def in_one_process(folder: Path, words: Sequence[Sequence[str]]) -> Mapping[str,
     """What commands of `varve` end with, by their words."""
     done = run(folder, sys.executable, "-c", COMMANDS, json.dumps(words))
     assert done.returncode == 0, done.stdout + done.stderr
+    # What the JVM and Spark say while they start is no test's matter.
+    assert "WARN" not in done.stderr
     result: dict[str, dict[str, object]] = json.loads(done.stdout.rpartition("RESULT")[2])
     return result
 

@@ -17,12 +17,15 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import pendulum
+
 from varve.catalog.catalog import Catalog
 from varve.dagster.runs.pinning import pin
 from varve.model.batch import BatchId, Input
 from varve.model.build import Build
 from varve.model.errors import BadInput, UnknownPartition, VarveError
 from varve.model.partitions.dimension import DynamicDimension
+from varve.model.partitions.windows import why_not_there
 from varve.planning.graph import PlannedReads
 from varve.planning.graph import edge as edge_of
 from varve.services.postgres import connect
@@ -79,6 +82,7 @@ class Preview:
         row_count: how many rows there are in all.
         inputs: the partitions that were read, each at its batch.
         missing: the inputs that are not there and for which a run would not wait.
+        not_now: why no run computes the partition now, as a phrase; "" where one may.
         plan: Spark's plan; "" where it was not asked for.
     """
 
@@ -91,6 +95,7 @@ class Preview:
     inputs: tuple[Input, ...]
     missing: tuple[str, ...]
     plan: str
+    not_now: str = ""
 
 
 @dataclass(frozen=True)
@@ -217,7 +222,17 @@ def preview(
         tuple(sorted(build.inputs.get(partition, ()))),
         tuple(sorted(build.missing.get(partition, ()))),
         plan,
+        why_not_now(dataset, partition),
     )
+
+
+def why_not_now(dataset: Dataset, partition: PartitionKey) -> str:
+    """Why a window is no partition yet, or no more, as a phrase; "" where it is one, and without windows."""
+    time = dataset.partitioning.time
+    if time is None:
+        return ""
+    now = pendulum.now("UTC").timestamp()
+    return why_not_there(time, time.start_of(time.value_in(partition)), now, dataset.policy.retention)
 
 
 def partition_named(dataset: Dataset, words: Sequence[str]) -> PartitionKey:

@@ -6,12 +6,16 @@ Not here: the Spark of a project (varve/dagster/runs/spark.py).
 from __future__ import annotations
 
 import atexit
+import os
 import shutil
 import tempfile
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pyspark.sql import SparkSession
 
 _SMALL = {
@@ -43,4 +47,24 @@ def spark_session() -> SparkSession:
         return session
     home = Path(tempfile.mkdtemp(prefix="varve-testing-"))
     atexit.register(shutil.rmtree, home, ignore_errors=True)
-    return open_session(Settings(home=home, spark_master="local[1]", spark_conf=_SMALL, spark_driver_memory="1g"))
+    with _jvm_writes_to(home / "spark.log"):
+        return open_session(Settings(home=home, spark_master="local[1]", spark_conf=_SMALL, spark_driver_memory="1g"))
+
+
+@contextmanager
+def _jvm_writes_to(log: Path) -> Iterator[None]:
+    """A JVM that is started meanwhile has its standard error in a file: what it says at its start is no test's matter.
+
+    Where it cannot be started, the file is shown.
+    """
+    home_of_errors = os.dup(2)
+    try:
+        with log.open("wb") as file:
+            os.dup2(file.fileno(), 2)
+        yield
+    except BaseException:
+        os.write(home_of_errors, log.read_bytes())
+        raise
+    finally:
+        os.dup2(home_of_errors, 2)
+        os.close(home_of_errors)

@@ -247,8 +247,9 @@ class Environments:
         self.connection.execute(_FORGET_VIEWS, (name,))
 
     def use(self, name: str) -> None:
-        """Note that an environment is used now, so that it does not expire."""
-        self.connection.execute(_USE, (name,))
+        """Note that an environment is used now, so that it does not expire. Raises VarveError where it is gone."""
+        if not self.connection.execute(_USE, (name,)).rowcount:
+            self.get(name)
 
     def rebase(self, name: str, *, code_too: bool) -> Environment:
         """Move the base to what is current now.

@@ -127,6 +127,9 @@ def _in_environment(
             keep = True
             done = opened.run(Wanted(paths=follows), effects=effects, before=work.announcing(console))
             promotion = _promote(console, opened, dataset, files, behind, only=follows)
+    except work.DroppedMeanwhile:
+        keep = True
+        raise
     except VarveError as error:
         if not keep:
             raise

@@ -54,6 +54,7 @@ def as_values(computed: Preview, seconds: float) -> dict[str, Any]:
             {"dataset": read.source, "partition": read.partition, "batch": read.version} for read in computed.inputs
         ],
         "missing": list(computed.missing),
+        "not_now": computed.not_now or None,
         "plan": computed.plan or None,
         "seconds": round(seconds, 3),
     }
@@ -82,8 +83,11 @@ def show(console: Console, computed: Preview, seconds: float) -> None:
         listing = f"reads {dataset} batch {batch}: {some(partitions, limit=8)}"
         console.print(listing, markup=False, highlight=False, soft_wrap=True)
     if computed.missing:
-        missing = f"goes without {some(computed.missing, limit=8)}, for which a run would not wait"
+        would_wait = "" if computed.not_now else ", for which a run would not wait"
+        missing = f"goes without {some(computed.missing, limit=8)}{would_wait}"
         console.print(missing, markup=False, highlight=False, soft_wrap=True)
+    if computed.not_now:
+        console.print(f"no run computes it now: {computed.not_now}", style="yellow", highlight=False, soft_wrap=True)
     if computed.plan:
         console.print(computed.plan, markup=False, highlight=False, soft_wrap=True)
 

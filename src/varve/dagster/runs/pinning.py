@@ -5,6 +5,7 @@ Not here: reading their rows (varve/stores), and when a build waits (varve/plann
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING
 
 import pendulum
@@ -49,7 +50,7 @@ def pin(
         texts = [upstream.partitioning.to_dagster(key) for key in missing]
         raise MissingUpstream(
             f"{build.dataset} {some(build.partitions, limit=2)} reads {len(wanted)} partitions of {upstream}, of which "
-            f"{len(missing)} have no batch yet: {some(missing)}. {NOTHING_LOST} Materialise them first: "
+            f"{len(missing)} have no batch yet: {some(missing)}. {NOTHING_LOST} {_awaited(upstream, missing[0])}"
             f"dagster asset materialize --select {(upstream.rejected_of or upstream.name).replace('.', '/')} "
             + _partitions_option(upstream, texts)
         )
@@ -60,6 +61,14 @@ def pin(
             else:
                 build.goes_without(partition, f"{upstream.name} {key.path}")
     return [current[key.path] for key in wanted if key.path in current]
+
+
+def _awaited(upstream: Dataset, key: PartitionKey) -> str:
+    """What makes missing partitions, as the beginning of a sentence that a command of Dagster's ends."""
+    if not upstream.landing:
+        return "Materialise them first: "
+    words = " ".join(shlex.quote(word) for word in key.path.split("/"))
+    return f"Each is of a file: `varve why {upstream} {words}` says what is awaited. A sensor takes it then, or "
 
 
 def _partitions_option(upstream: Dataset, texts: Sequence[str]) -> str:

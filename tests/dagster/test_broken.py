@@ -27,6 +27,7 @@ from varve.dagster.definitions import build_defs, definitions
 from varve.dagster.discovery import load_project
 from varve.model.broken_dataset import DatasetIsBroken
 from varve.model.dataset import StoreKind
+from varve.model.errors import VarveError
 from varve.project import Project
 from varve.sql.sql_project import load_usable
 
@@ -212,6 +213,11 @@ def test_a_python_module_that_cannot_be_imported_is_broken_and_the_others_go_on(
     (broken,) = loaded.graph.broken
     assert broken.state == "broken"
     assert broken.headline.endswith(reason)
+    # Which dataset it declares nobody knows: whoever asks for one that is not there is told where it may be.
+    with pytest.raises(
+        VarveError, match=rf"no dataset 'shop.made'; .* It may be in .*{folder.name}/made.py, which cann"
+    ):
+        show_command.dataset_named("shop.made", loaded.graph)
     assert (
         dg.AssetKey(["shop", "fine"]) in definitions(Project.find(tmp_path)).resolve_asset_graph().get_all_asset_keys()
     )

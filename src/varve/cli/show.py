@@ -162,7 +162,7 @@ def dataset_named(name: str, graph: Graph) -> Dataset:
     refuse_broken(name, graph)
     dataset = graph.datasets.get(name.replace("/", "."))
     if dataset is None:
-        raise VarveError(f"no dataset {name!r}; there are {', '.join(sorted(graph.datasets))}.")
+        raise VarveError(f"no dataset {name!r}; there are {', '.join(sorted(graph.datasets))}.{graph.perhaps_in(name)}")
     return dataset
 
 

@@ -95,6 +95,11 @@ class Graph:
         by_name |= {broken.name: broken for broken in self.broken}
         return by_name.get(name) or by_name.get("")
 
+    def perhaps_in(self, name: str) -> str:
+        """Where a dataset that is not known may be: in a file that cannot be read; a sentence after a blank, or ""."""
+        broken = self.broken_dataset(name)
+        return f" It may be in {broken.file}, which cannot be read: `varve check`." if broken is not None else ""
+
     def in_order(self) -> list[Dataset]:
         """All datasets, each after the datasets that it reads. Raises VarveError with the path of a cycle."""
         names = {name: [read.dataset.name for read in self.reads.get(name, ())] for name in self.datasets}

@@ -271,9 +271,10 @@ def repair(dataset: str | None, *, from_storage: bool) -> Repaired:
 def show_examined(console: Console, examined: Examined) -> None:
     """Print what the doctor found."""
     if not examined.findings:
+        batches, datasets = counted(examined.batches, "batch"), counted(examined.datasets, "dataset")
         console.print(
-            f"[green]All is well:[/] {counted(examined.batches, 'batch')} of {examined.datasets} datasets lie where "
-            "the catalog says, and readers are shown what is current."
+            f"[green]All is well:[/] {batches} of {datasets} lie where the catalog says, and readers are shown what is "
+            "current."
         )
         return
     _show(console, "Differences", examined.findings)

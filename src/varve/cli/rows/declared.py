@@ -31,10 +31,13 @@ def declared(name: str, *, computable: bool = False) -> SqlAsset | DatasetAsset:
     from varve.dagster.assets.datasets import DatasetAsset
     from varve.dagster.discovery import load_project
 
-    assets = [asset for asset in load_project(project).datasets if isinstance(asset, DatasetAsset)]
-    by_name = {asset.dataset.name: asset for asset in assets}
+    loaded = load_project(project)
+    by_name = {asset.dataset.name: asset for asset in loaded.datasets if isinstance(asset, DatasetAsset)}
     if name not in by_name:
-        raise VarveError(f"there is no dataset {name!r}.{nearest(name, by_name)} There are {some(sorted(by_name))}.")
+        maybe = loaded.graph.perhaps_in(name)
+        raise VarveError(
+            f"there is no dataset {name!r}.{nearest(name, by_name)} There are {some(sorted(by_name))}.{maybe}"
+        )
     return by_name[name]
 
 

@@ -132,8 +132,8 @@ def _not_closed(promotion: Promotion) -> str:
     if closure.lacking and not promotion.incomplete:
         texts.append(
             f"readers would miss {_count(closure.lacking)} ({_some(closure.lacking)}): try again when what they wait "
-            "for is there, or let `varve evolve --rewrite` take the old rows over; with --incomplete readers are moved "
-            "all the same, and miss them until then"
+            "for is there, or `varve evolve --rewrite` where that can take the old rows over; with --incomplete "
+            "readers are moved all the same, and miss them until then"
         )
     if closure.behind:
         texts.append(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,8 +14,6 @@ from varve.dagster.assets.sql_folders import forget_files
 from varve.dagster.discovery import load_project
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.support.workbench import Workbench
 
 pytestmark = pytest.mark.spark
@@ -53,3 +53,29 @@ def test_a_dataset_says_how_long_its_replaced_batches_stay(
     told = " ".join(shop.run("sweep", "shop.sales", "--older-than", "0", "--dry-run").output.split())
     assert "Left: 3 retired batches" in told
     assert "as their datasets say by RETAIN BATCHES" in told
+
+
+def test_what_belongs_to_no_batch_is_told_once_for_a_dataset_with_when_a_sweep_takes_it(
+    tmp_path: Path, workbench: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = Shop.at(tmp_path, workbench, monkeypatch)
+    shop.sell(DAY, [(1, "pen", "1.00")])
+    table = Path(workbench.settings.lake) / shop.db / "sales" / f"day={DAY}"
+    for batch_id in (7, 8):
+        (table / f"batch_id={batch_id}").mkdir()
+        (table / f"batch_id={batch_id}" / "x.parquet").write_bytes(b"1")
+    # What a load of the warehouse has put there is not the lake's.
+    (Path(workbench.settings.lake) / "_spool" / shop.db / "sales" / "batch_id=9").mkdir(parents=True)
+
+    def findings() -> list[tuple[str, str]]:
+        return [(found["problem"], found["remedy"]) for found in shop.json("doctor", "shop.sales")["findings"]]
+
+    ((problem, remedy),) = findings()
+    assert problem.startswith("2 places (2 B) belong to no batch, such as ")
+    assert "`varve sweep` clears it away a day after it was written" in remedy
+    for folder in table.glob("batch_id=[78]"):
+        for place in (folder / "x.parquet", folder):
+            os.utime(place, (1e9, 1e9))
+    assert [remedy for _, remedy in findings()] == ["`varve sweep` clears it away."]
+    shop.json("sweep", "shop.sales")
+    assert findings() == []

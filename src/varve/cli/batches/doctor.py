@@ -189,15 +189,24 @@ def doctor(dataset: str | None, *, deep: bool = False) -> Examined:
             if chosen_graph().broken_dataset(name) is None
         ]
         for kind in sorted(set(kinds.values())):
+            left: dict[tuple[str, str], list[Leftover]] = {}
             for leftover in open_store(kind, settings, catalog, _session).leftovers():
                 if not leftover.dataset and dataset is None:
                     problem = f"{leftover.location} ({size_text(leftover.size)}) is not ours, in a schema of ours"
                     examined.findings.append(Finding("", "", None, problem, _STRAY))
                 elif dataset in {None, leftover.dataset} and not leftover.superseded:
-                    problem = f"{leftover.location} ({size_text(leftover.size)}) belongs to no batch"
-                    remedy = _remedy(leftover, history.now())
-                    examined.findings.append(Finding(leftover.dataset, "", None, problem, remedy))
+                    left.setdefault((leftover.dataset, _remedy(leftover, history.now())), []).append(leftover)
+            examined.findings += [
+                Finding(name, "", None, _of_no_batch(leftovers), remedy) for (name, remedy), leftovers in left.items()
+            ]
     return examined
+
+
+def _of_no_batch(leftovers: Sequence[Leftover]) -> str:
+    size = size_text(sum(leftover.size for leftover in leftovers))
+    if len(leftovers) == 1:
+        return f"{leftovers[0].location} ({size}) belongs to no batch"
+    return f"{len(leftovers):,} places ({size}) belong to no batch, such as {leftovers[0].location}"
 
 
 def _remedy(leftover: Leftover, now: dt.datetime) -> str:

@@ -1,6 +1,6 @@
 """Has something become slower? `python -m benchmarks.quick [--rounds N] [--keep] [--only NAME]`, `make bench-quick`.
 
-Small runs of the other benchmarks, about four minutes a round. Only ratios count, each of two figures of one run on one
+Small runs of the other benchmarks, three minutes a round on idle cores. Only ratios count, each of two figures of one run on one
 machine: how fast the machine is, and what else it does, is in both. They are compared with those that `quick.json` has
 of an earlier commit; what has moved by more than the noise of the rounds is named, and where it is worse, the command
 ends with 1. `--keep` writes the ratios of now in their place.
@@ -171,7 +171,9 @@ def main(words: Sequence[str] | None = None) -> int:
             for what, ratio in measured_once(watched).items():
                 rounds.setdefault(what, []).append(ratio)
                 better[what] = watched.more_is_better
-    now, before = {what: Measured.of(ratios) for what, ratios in rounds.items()}, kept_before()
+    # What a benchmark compares the others with is always once itself.
+    now = {what: Measured.of(ratios) for what, ratios in rounds.items() if set(ratios) != {1.0}}
+    before = kept_before()
     moved = {what: each.moved(before[what]) for what, each in now.items() if what in before}
     worse = [what for what, share in moved.items() if share and (share < 0) == better[what]]
     if given.json:

@@ -83,6 +83,46 @@ def test_it_stands_at_the_variable_and_names_the_zone() -> None:
     assert "LET" in message
 
 
+METERS = """CREATE DATASET valley.meters (read_at TIMESTAMP, value INT) PARTITIONED BY (store STRING)
+FOR store IN ('a') EXTERNAL"""
+# Each condition, with whether a moment is compared with what LET has made in the zone of the series.
+CONDITIONS = {
+    "DATE(read_at) = day": True, "day = CAST(m.read_at AS DATE)": True, "read_at >= day": True,
+    "read_at BETWEEN day AND DATE_ADD(day, 1)": True, "DATE_FORMAT(read_at, 'yyyy') = first": True,
+    "read_at > next_day": True, "NOT (DATE(read_at) <> :day)": True,
+    "read_at >= t AND read_at < t_end": False, "read_at >= before": False, "value = DAY(day)": False,
+    "read_at IS NOT NULL AND value > 2": False, "value IN (SELECT DAY(day))": False,
+}  # fmt: skip
+OF_MOMENTS = """CREATE DATASET valley.daily PARTITIONED BY (day DATE)
+FOR t IN TIMESERIES(INTERVAL 1 DAY, START '2026-11-23'{zone})
+LET day = CAST(t AS DATE), first = DATE_FORMAT(t, 'yyyy'), before = t - INTERVAL 1 HOUR, next_day = DATE_ADD(day, 1)
+AS SELECT SUM(value) AS total FROM valley.meters AS m WHERE {condition}
+"""
+
+
+@pytest.mark.parametrize("condition", CONDITIONS)
+def test_a_hint_stands_where_a_moment_is_compared_with_a_day_of_another_zone(condition: str) -> None:
+    text = OF_MOMENTS.format(zone=", TIMEZONE 'Asia/Kathmandu'", condition=condition)
+    hints = list(zone_hints(parse(SourceFile("daily.sql", text)), {"read_at"}))
+    assert len(hints) == CONDITIONS[condition]
+    assert all("read_at >= t AND read_at < t_end" in hint.message for hint in hints)
+    in_utc = parse(SourceFile("daily.sql", OF_MOMENTS.format(zone=", TIMEZONE 'UTC'", condition=condition)))
+    assert list(zone_hints(in_utc, {"read_at"})) == []
+
+
+def test_check_knows_which_columns_are_moments(tmp_path: Path) -> None:
+    (tmp_path / "meters.sql").write_text(METERS)
+    zone = ", TIMEZONE 'Asia/Kathmandu'"
+    (tmp_path / "daily.sql").write_text(OF_MOMENTS.format(zone=zone, condition="store = 'a' AND DATE(read_at) = day"))
+    done = CliRunner().invoke(app, ["check", str(tmp_path), "--no-spark"])
+    assert done.exit_code == 0, done.output
+    assert "hint: queries run in a UTC session: what read_at is compared with, day, is of" in " ".join(
+        done.output.split()
+    )
+    (tmp_path / "meters.sql").write_text(METERS.replace("read_at TIMESTAMP", "read_at DATE"))
+    assert "hint" not in CliRunner().invoke(app, ["check", str(tmp_path), "--no-spark"]).output
+
+
 def test_windows_in_utc_have_no_hints() -> None:
     for zone in ("", ", TIMEZONE 'UTC'", ", TIMEZONE 'Etc/UTC'"):
         assert hinted("hour >= DATE_FORMAT(t, 'HH')", zone) == []

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from varve.model.broken_dataset import BrokenDataset
     from varve.planning.graph import Graph
     from varve.sql.files.sql_files import SqlFiles
+    from varve.sql.sql_asset import SqlAsset
     from varve.sql.types.cells import ColumnName
 
     Made: TypeAlias = Mapping[str, Mapping[str, tuple[ColumnName, ...]]]
@@ -94,7 +95,16 @@ def _broken_modules(folder: Path) -> list[BrokenDataset]:
 def _hints(files: SqlFiles) -> list[Problem]:
     """What may be other than its author thinks, and is no problem; files that name no zone are not parsed for it."""
     zoned = [asset for asset in files.values() if "TIMEZONE" in asset.source.text.upper()]
-    return [hint for asset in zoned for hint in zone_hints(asset.sql)]
+    return [hint for asset in zoned for hint in zone_hints(asset.sql, _moments(asset))]
+
+
+def _moments(asset: SqlAsset) -> set[str]:
+    """The names of columns that are moments in all datasets that a file reads and that have one of that name."""
+    kinds: dict[str, set[str]] = {}
+    for upstream in asset.upstreams.values():
+        for column in (*upstream.partition_columns, *upstream.schema.columns):
+            kinds.setdefault(column.name.lower(), set()).add(str(column.type))
+    return {name for name, types in kinds.items() if types == {"TIMESTAMP"}}
 
 
 def _print_check(

@@ -1,8 +1,8 @@
-"""Hints where a query makes a date, an hour or a text of a window whose zone is not UTC.
+"""Hints where a query takes a moment for a date, an hour or a text of a series whose zone is not UTC.
 
 A query runs in a UTC session (docs/sql.md), so that `CAST(t AS DATE)` is the day in UTC there: of a day in Kathmandu
-the one before. In LET the same expression is of the zone of the series. It may be what its author wants, so it is no
-problem.
+the one before. In LET the same expression is of the zone of the series: a column of moments that is compared with that,
+as it is or as a date, is compared with what UTC makes of it. It may be what its author wants, so it is no problem.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from varve.sql.names.scope_variables import variable_of
+from varve.sql.syntax.body import parsed
 from varve.sql.syntax.sql_file import TimeSeries
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
     from varve.sql.syntax.errors import Problem
     from varve.sql.syntax.sql_file import SqlDataset
@@ -33,8 +34,14 @@ _CALLS_BY_ZONE = frozenset({"DATE_PART", "DATEPART", "WEEKDAY"})
 _BETWEEN = (exp.Paren, exp.Add, exp.Sub, exp.TimeStrToTime, exp.Cast)
 
 
-def zone_hints(sql: SqlDataset) -> Iterator[Problem]:
-    """Yield a hint for each such expression, at its place; none for a series in UTC."""
+_COMPARISONS = (exp.EQ, exp.NullSafeEQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.Between)
+
+
+def zone_hints(sql: SqlDataset, moments: Collection[str] = ()) -> Iterator[Problem]:
+    """Yield a hint for each such expression, at its place; none for a series in UTC.
+
+    `moments` are the names, in lower case, of the columns of type TIMESTAMP that the queries may read.
+    """
     for series in sql.generators:
         if not isinstance(series, TimeSeries) or series.timezone in _UTC:
             continue
@@ -43,6 +50,56 @@ def zone_hints(sql: SqlDataset) -> Iterator[Problem]:
                 variable = variable_of(node, series.variables)
                 if variable is not None and _is_made_by_zone(node):
                     yield sql.problem(sql.span_at(node), _message(variable, series))
+        local = _local(sql, series)
+        for query in sql.queries if local and moments else ():
+            for comparison in query.find_all(*_COMPARISONS):
+                if (column := _moment_of(comparison, moments, local)) is not None:
+                    yield sql.problem(sql.span_at(column), _compared(column, comparison, local, series))
+
+
+def _local(sql: SqlDataset, series: TimeSeries) -> frozenset[str]:
+    """The variables of LET that are a date, an hour or a text in the zone of a series."""
+    local: set[str] = set()
+    for let in sql.lets:
+        for node in parsed(let.text).walk():
+            if variable_of(node, local) or (variable_of(node, series.variables) and _is_made_by_zone(node)):
+                local.add(let.name.lower())
+                break
+    return frozenset(local)
+
+
+def _moment_of(comparison: exp.Expr, moments: Collection[str], local: Collection[str]) -> exp.Column | None:
+    """The column of moments that is compared with such a variable; None where there is none."""
+    sides = [side for side in comparison.args.values() if isinstance(side, exp.Expr)]
+    for side in sides:
+        columns = [
+            node for node in _below(side)
+            if isinstance(node, exp.Column) and node.name.lower() in moments and not _is(node, local)
+        ]  # fmt: skip
+        others = [node for other in sides if other is not side for node in _below(other)]
+        if columns and any(_is(node, local) for node in others):
+            return columns[0]
+    return None
+
+
+def _below(side: exp.Expr) -> list[exp.Expr]:
+    """The columns and variables of one side, but those of a query within it, which has comparisons of its own."""
+    nodes = side.walk(prune=lambda each: isinstance(each, exp.Query))
+    return [node for node in nodes if isinstance(node, exp.Column | exp.Placeholder)]
+
+
+def _is(node: exp.Expr, variables: Collection[str]) -> bool:
+    return variable_of(node, variables) is not None
+
+
+def _compared(column: exp.Column, comparison: exp.Expr, local: Collection[str], series: TimeSeries) -> str:
+    variable = next(name for node in _below(comparison) if (name := variable_of(node, local)) is not None)
+    begin, end = series.variables
+    return (
+        f"queries run in a UTC session: what {column.name} is compared with, {variable}, is of {series.timezone}, and "
+        f"the moment is taken as in UTC for that. Compare it with the window: {column.name} >= {begin} AND "
+        f"{column.name} < {end}"
+    )
 
 
 def _message(variable: str, series: TimeSeries) -> str:

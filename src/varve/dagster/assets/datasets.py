@@ -104,7 +104,12 @@ def dataset_asset(
     warn_of_size(dataset.name, dataset.partitioning)
 
     def decorate(compute: Callable[..., Any]) -> DatasetAsset:
-        version, text = (code_version, _source_text(compute)) if code_version else _code_of(dataset, compute)
+        if not code_version:
+            version, text = _code_of(dataset, compute)
+        else:
+            # Python reads a file each time for the text of a function; that of a SQL dataset is one of ours.
+            is_ours = compute.__module__.partition(".")[0] == "varve"
+            version, text = code_version, "" if is_ours else _source_text(compute)
         with warnings.catch_warnings():
             # Multi-dimensional mappings and backfill policies are called beta; the product stands on both.
             warnings.simplefilter("ignore", dg.BetaWarning)

@@ -74,10 +74,19 @@ def test_readers_of_two_views_see_the_state_before_and_then_the_one_after(shop: 
     )
     assert history == (f"corrected: {shop.db}.sales day={DAYS[0]}",)
 
+    # Typed again, as after a kill at the very end: there is nothing to go back from.
+    again = shop.json("correct", "shop.sales", corrected(tmp_path))
+    assert (again["run"], again["partitions"], again["computed"]) == (None, {}, {})
+    assert "Nothing differs from what is current" in shop.varve("correct", "shop.sales", corrected(tmp_path))
+    assert shop.rows("select count(*) from shop.totals") == [(len(DAYS),)]
+
     # The way back: the file stays where it is, and no run takes it again until it changes.
     shop.varve("rollback", "--run", done["run"])
     assert shop.totals() == before
     assert shop.run_due() == []
+    # Another correction by the same file is one again.
+    assert shop.json("correct", "shop.sales", corrected(tmp_path))["run"] is not None
+    assert shop.totals() == before | {DAYS[0]: 9_100}
 
 
 def test_a_partition_of_json_lines_is_corrected_by_json_lines_whatever_its_key_is(

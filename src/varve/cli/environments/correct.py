@@ -27,6 +27,7 @@ from varve.model.partitions.key import parse_path
 from varve.planning.backfill import with_downstream
 from varve.planning.environment_runs import Wanted
 from varve.sources.landing import listing
+from varve.stores.environments.promotion import Closure, Promotion
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from varve.dagster.environments import OpenEnvironment
     from varve.model.dataset import Dataset
     from varve.planning.graph import Graph
-    from varve.stores.environments.promotion import LeftBehind, Promotion
+    from varve.stores.environments.promotion import LeftBehind
 
 
 @dataclass(frozen=True)
@@ -126,7 +127,11 @@ def _in_environment(
             # From here on something was computed that another attempt can use.
             keep = True
             done = opened.run(Wanted(paths=follows), effects=effects, before=work.announcing(console))
-            promotion = _promote(console, opened, dataset, files, behind, only=follows)
+            promotion = (
+                Promotion(environment, {}, {}, Closure(), {})
+                if _is_current(opened, dataset, files)
+                else _promote(console, opened, dataset, files, behind, only=follows)
+            )
     except work.DroppedMeanwhile:
         keep = True
         raise
@@ -171,6 +176,14 @@ def show(console: Console, corrected: Corrected) -> None:
         f"{counted(len(corrected.files), 'file')} went into the landing folder with it. To go back: "
         f"varve rollback --run {corrected.promotion.run_id}", highlight=False, soft_wrap=True,
     )  # fmt: skip
+
+
+def _is_current(opened: OpenEnvironment, dataset: Dataset, files: Mapping[str, Path]) -> bool:
+    """Whether production has the files, and the rows of all that was made of them: they were corrected before."""
+    partitions = [dataset.partitioning.from_path(path) for path in files]
+    return opened.corrections.are_taken(dataset, partitions) and all(
+        row.same_content for row in Environments(opened.connection).overlay(opened.name)
+    )
 
 
 def _promote(

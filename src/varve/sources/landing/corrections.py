@@ -28,7 +28,7 @@ from varve.sources.landing import listing
 from varve.sources.landing.inspected import content_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     import psycopg
 
@@ -103,6 +103,13 @@ class CorrectedFiles:
         arrived = self._arrived(dataset, partition.path)
         noted = _Noted(content_of(str(target)), content_of(self._uri(dataset, name)), arrived[1] if arrived else "")
         note.write_text(json.dumps(asdict(noted)), encoding="utf-8")
+
+    def are_taken(self, dataset: Dataset, partitions: Iterable[PartitionKey]) -> bool:
+        """Whether production had taken the very files of these partitions when they were landed here."""
+        names = [name for partition in partitions for name in listing.pattern_of(dataset).names_of(partition)]
+        notes = [note for name in names if (note := self._places(dataset, name)[1]).is_file()]
+        noted = [_Noted(**json.loads(note.read_text(encoding="utf-8"))) for note in notes]
+        return bool(noted) and all(each.fingerprint == each.lay == each.arrived for each in noted)
 
     def arrive(self, batches: Mapping[str, Mapping[str, BatchId]]) -> None:
         """Record, in the transaction of a promotion, that production has the files from which these batches were made.

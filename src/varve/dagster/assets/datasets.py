@@ -108,7 +108,7 @@ def dataset_asset(
             version, text = _code_of(dataset, compute)
         else:
             # Python reads a file each time for the text of a function; that of a SQL dataset is one of ours.
-            is_ours = compute.__module__.partition(".")[0] == "varve"
+            is_ours = (compute.__module__ or "").partition(".")[0] == "varve"
             version, text = code_version, "" if is_ours else _source_text(compute)
         with warnings.catch_warnings():
             # Multi-dimensional mappings and backfill policies are called beta; the product stands on both.

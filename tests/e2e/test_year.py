@@ -114,7 +114,7 @@ class Reader:
                     self.seen[found[0], found[1]] = self.seen.get((found[0], found[1]), 0) + 1
                     stop.wait(0.01)
 
-        threads = [threading.Thread(target=read) for _ in range(2)]
+        threads = [threading.Thread(target=read) for _ in range(4)]
         for thread in threads:
             thread.start()
         try:

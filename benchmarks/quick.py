@@ -1,6 +1,6 @@
 """Has something become slower? `python -m benchmarks.quick [--rounds N] [--keep] [--only NAME]`, `make bench-quick`.
 
-Small runs of the other benchmarks, three minutes a round on idle cores. Only ratios count, each of two figures of one run on one
+Small runs of the other benchmarks, three minutes a round. Only ratios count, each of two figures of one run on one
 machine: how fast the machine is, and what else it does, is in both. They are compared with those that `quick.json` has
 of an earlier commit; what has moved by more than the noise of the rounds is named, and where it is worse, the command
 ends with 1. `--keep` writes the ratios of now in their place.

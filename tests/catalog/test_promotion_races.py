@@ -12,7 +12,8 @@ import pytest
 
 from tests.catalog.test_environments import Environment, assert_consistent, correct, environment, process
 from varve.model.errors import StalePublish, VarveError
-from varve.stores.environments.promotion import NotClosed
+from varve.stores.environments.promoter import Promoter
+from varve.stores.environments.promotion import NotClosed, Promotion
 
 if TYPE_CHECKING:
     from tests.catalog.test_deployments import Process
@@ -72,3 +73,27 @@ def test_a_promotion_among_publishes_is_made_or_refused_as_a_whole(process: Proc
     for day in (1, 2, 3):
         correct(final, day, f"end{day}")
     assert_consistent(final)
+
+
+def test_two_that_promote_unlike_code_of_one_dataset_at_once_do_not_undo_each_other(
+    process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ann, bob = environment(process.with_code("r2")), environment(process.with_code("r3"), "bob")
+    ann.run()
+    bob.run()
+    changes = Promoter._changes
+
+    def first_bob(promoter: Promoter, promotion: Promotion) -> object:
+        monkeypatch.setattr(Promoter, "_changes", changes)
+        bob.promote()
+        return changes(promoter, promotion)
+
+    monkeypatch.setattr(Promoter, "_changes", first_bob)
+    with pytest.raises(
+        VarveError, match=r"deployed in production while environment alice .*: shop.revenue, by ann\. No"
+    ):
+        ann.promote()
+    assert process.code_of() == {1: "r3", 2: "r3", 3: "r3"}
+    # Typed again, it is the conflict that it would have been a moment later.
+    with pytest.raises(VarveError, match="alice has changed its code, and so has ann in production"):
+        ann.promote()

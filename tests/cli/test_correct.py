@@ -231,7 +231,7 @@ def test_one_that_was_killed_goes_on_when_it_is_typed_again_and_leaves_nothing(
         with pytest.raises(Killed):
             shop.varve("correct", "shop.sales", file)
     (left,) = environments()
-    right_now = pytest.raises(VarveError, match=rf"does the same right now, .* {left}\. Nothing was changed")
+    right_now = pytest.raises(VarveError, match=rf"has the same partitions in hand right now, .* {left}\. Nothing")
     with connect(shop.settings, application="another") as other, held(other, left), right_now:
         shop.varve("correct", "shop.sales", file)
     # Looking leaves what was begun.

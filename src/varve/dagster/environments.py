@@ -19,6 +19,7 @@ import pendulum
 from varve.catalog.catalog import Catalog
 from varve.catalog.code.code_states import CodeStates
 from varve.catalog.code.generations import Generations
+from varve.catalog.environments.dropped import unless_dropped
 from varve.catalog.environments.environments import Environments
 from varve.catalog.environments.facts import EnvironmentFacts, codes_of
 from varve.catalog.environments.overlay import EnvironmentCatalog
@@ -127,6 +128,7 @@ class OpenEnvironment:
         """The members of dynamic sets: those of production when the environment was opened."""
         return sets_of(self.instance, self.graph).members()
 
+    @unless_dropped
     def plan(self, wanted: Wanted) -> EnvironmentPlan:
         """What is to be computed of the wanted partitions, and of those that they read.
 
@@ -155,6 +157,7 @@ class OpenEnvironment:
                     stuck.setdefault(name, {})[path] = judgement.reason
         return EnvironmentPlan(tuple(runs), due, stuck, plan.judgements)
 
+    @unless_dropped
     def run(
         self,
         wanted: Wanted,
@@ -204,6 +207,7 @@ class OpenEnvironment:
         session = cache(lambda: open_session(settings))
         return CarryingOver(self.connection, self.name, self.graph, settings, session, everything)
 
+    @unless_dropped
     def take(self, wanted: Wanted) -> tuple[EnvironmentWork, Mapping[str, tuple[str, ...]]]:
         """Take, of the wanted partitions that are due, those that were made like it before, and compute nothing.
 
@@ -220,6 +224,7 @@ class OpenEnvironment:
             if sum(done.taken.values()) == count:
                 return done, plan.due
 
+    @unless_dropped
     def land(self, dataset_name: str, file: Path, values: Mapping[str, str]) -> str:
         """Take a landing file into the overlay, in the place of the one of production; returns its partition.
 

@@ -37,7 +37,7 @@ class Build:
             changes.
         growth: for each partition that grows, what the build does with its files.
         generation: the generation of its batches, where that is not the one that readers see when it begins.
-        column_sets: the columns that readers read, where they do not read all: rows are hashed by them too.
+        column_sets: the columns that readers name, perhaps all: rows are hashed by them too.
     """
 
     dataset: Dataset

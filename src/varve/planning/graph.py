@@ -129,15 +129,16 @@ class Graph:
         return reached
 
     def column_sets(self, dataset: Dataset) -> tuple[tuple[Column, ...], ...]:
-        """The data columns of a dataset that a reader reads, where it does not read all: each set of them once."""
+        """The data columns of a dataset that a reader names: each set of them once, that of all columns too.
+
+        Readers by which nothing says what they read, and so may read all, have none.
+        """
         columns_of_reads = {
             read.columns_read: None
             for edges in self.edges.values() for read in edges
             if read.upstream.name == dataset.name and read.columns_read is not None
         }  # fmt: skip
-        return tuple(
-            columns for columns in columns_of_reads if columns is not None and columns != dataset.schema.columns
-        )
+        return tuple(columns for columns in columns_of_reads if columns is not None)
 
     def edge(self, reader: Dataset, upstream: Dataset) -> Edge:
         """The edge from one dataset to an upstream. Raises VarveError where it does not read that dataset."""

@@ -13,7 +13,6 @@ import datetime as dt
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import psycopg
 from psycopg.types.json import Jsonb
 
 from varve.catalog.rows import columns_of, declaration
@@ -28,6 +27,8 @@ from varve.planning.changes.generation import EnvironmentGeneration, Shape, begi
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
+
+    import psycopg
 
     from varve.model.batch import Batch
     from varve.planning.graph import Graph
@@ -197,12 +198,7 @@ class Generations:
                 number, before = self._fitting(dataset, entered.get(name), shown=published.generation)
             if number or published.generation or name in entered:
                 declared = Jsonb(declaration(dataset, before))
-                try:
-                    self.connection.execute(_ENTER, (environment, name, number, declared))
-                except psycopg.errors.ForeignKeyViolation:
-                    raise VarveError(
-                        f"environment {environment} was dropped meanwhile. What was computed in it goes with a sweep."
-                    ) from None
+                self.connection.execute(_ENTER, (environment, name, number, declared))
 
     def of_environment(self, environment: str) -> dict[str, EnvironmentGeneration]:
         """The generations in which an environment builds, by dataset; those that are not there are of the first one."""

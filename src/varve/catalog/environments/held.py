@@ -28,7 +28,8 @@ def held(connection: psycopg.Connection, environment: str) -> Iterator[None]:
     row = connection.execute(_HOLD, (environment,)).fetchone()
     if row is None or not row[0]:
         raise VarveError(
-            f"another command does the same right now, in environment {environment}. Nothing was changed. Wait for it."
+            f"another command has the same partitions in hand right now, in environment {environment}. Nothing was "
+            "changed. Wait for it."
         )
     try:
         yield

@@ -190,12 +190,13 @@ def doctor(dataset: str | None, *, deep: bool = False) -> Examined:
         ]
         for kind in sorted(set(kinds.values())):
             left: dict[tuple[str, str], list[Leftover]] = {}
+            now = history.now()
             for leftover in open_store(kind, settings, catalog, _session).leftovers():
                 if not leftover.dataset and dataset is None:
                     problem = f"{leftover.location} ({size_text(leftover.size)}) is not ours, in a schema of ours"
                     examined.findings.append(Finding("", "", None, problem, _STRAY))
                 elif dataset in {None, leftover.dataset} and not leftover.superseded:
-                    left.setdefault((leftover.dataset, _remedy(leftover, history.now())), []).append(leftover)
+                    left.setdefault((leftover.dataset, _remedy(leftover, now)), []).append(leftover)
             examined.findings += [
                 Finding(name, "", None, _of_no_batch(leftovers), remedy) for (name, remedy), leftovers in left.items()
             ]
@@ -211,7 +212,9 @@ def _of_no_batch(leftovers: Sequence[Leftover]) -> str:
 
 def _remedy(leftover: Leftover, now: dt.datetime) -> str:
     """What clears a leftover away: one that a run may still write, not yet."""
-    if leftover.changed_at is None or leftover.changed_at < now - ORPHANS_OLDER_THAN:
+    if leftover.changed_at is None:
+        return "Nobody can say how old it is, so no sweep touches it; where nothing runs, delete it."
+    if leftover.changed_at < now - ORPHANS_OLDER_THAN:
         return _SWEEP
     return (
         "A run that was killed has left it, or one writes it. `varve sweep` clears it away a day after it was written; "

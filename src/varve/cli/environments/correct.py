@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pendulum
 
 from varve.catalog.code.code_states import CodeStates
+from varve.catalog.environments.dropped import DroppedMeanwhile
 from varve.catalog.environments.environments import Environments
 from varve.catalog.environments.held import held
 from varve.cli.context import chosen_graph
@@ -132,7 +133,7 @@ def _in_environment(
                 if _is_current(opened, dataset, files)
                 else _promote(console, opened, dataset, files, behind, only=follows)
             )
-    except work.DroppedMeanwhile:
+    except DroppedMeanwhile:
         keep = True
         raise
     except VarveError as error:

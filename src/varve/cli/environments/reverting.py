@@ -156,7 +156,7 @@ def _environment(connection: psycopg.Connection, plan: PromotionPlan) -> Iterato
     try:
         yield name
     except BaseException:
-        if not environments.get(name).size:
+        if any(other.name == name and not other.size for other in environments.all()):
             work.drop(name)
         raise
 

@@ -11,8 +11,6 @@ from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-import psycopg
-
 from varve.catalog.catalog import Catalog
 from varve.catalog.code.deployments import Deployments
 from varve.catalog.code.promotions import REVERT
@@ -32,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
+    import psycopg
     from rich.console import Console
 
     from varve.dagster.environments import EnvironmentWork, OpenEnvironment
@@ -263,37 +262,13 @@ def values_of(environment: Environment) -> dict[str, Any]:
     }
 
 
-class DroppedMeanwhile(VarveError):
-    """An environment was dropped while a command worked in it."""
-
-
 @contextmanager
 def opened(name: str, *, shown: bool = True) -> Iterator[OpenEnvironment]:
-    """Open an environment with the code of the project.
-
-    Raises what `opened_environment` raises, and DroppedMeanwhile in the place of whatever fails once it is dropped.
-    """
+    """Open an environment with the code of the project. Raises what `opened_environment` raises."""
     from varve.dagster.environments import opened_environment
 
     with opened_environment(chosen_project(), name, shown=shown) as environment:
-        try:
-            yield environment
-        except Exception as error:
-            if _exists(name):
-                raise
-            raise DroppedMeanwhile(
-                f"environment {name} was dropped while this command worked in it. What was computed goes with a sweep; "
-                f"`varve env create {name}` makes a new one."
-            ) from error
-
-
-def _exists(name: str) -> bool:
-    """Whether there is an environment of that name, as far as can be told."""
-    try:
-        with connected("env") as connection:
-            return any(environment.name == name for environment in Environments(connection).all())
-    except (VarveError, psycopg.Error):
-        return True
+        yield environment
 
 
 def wanted_of(words: Sequence[str], first: str | None, last: str | None) -> Wanted:

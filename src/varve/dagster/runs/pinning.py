@@ -5,13 +5,13 @@ Not here: reading their rows (varve/stores), and when a build waits (varve/plann
 
 from __future__ import annotations
 
-import shlex
 from typing import TYPE_CHECKING
 
 import pendulum
 
 from varve.model.batch import Input
 from varve.model.errors import NOTHING_LOST, MissingUpstream, some
+from varve.model.partitions.texts import command_words
 from varve.model.partitions.windows import WindowState, window_state
 from varve.planning.judgement.wait_policy import verdict
 
@@ -67,8 +67,8 @@ def _awaited(upstream: Dataset, key: PartitionKey) -> str:
     """What makes missing partitions, as the beginning of a sentence that a command of Dagster's ends."""
     if not upstream.landing:
         return "Materialise them first: "
-    words = " ".join(shlex.quote(word) for word in key.path.split("/"))
-    return f"Each is of a file: `varve why {upstream} {words}` says what is awaited. A sensor takes it then, or "
+    why = f"varve why {upstream} {command_words(key.path)}".rstrip()
+    return f"Each is of a file: `{why}` says what is awaited. A sensor takes it when it has come; by hand: "
 
 
 def _partitions_option(upstream: Dataset, texts: Sequence[str]) -> str:

@@ -32,8 +32,6 @@ _BY_ZONE = (
 _CASTS_BY_ZONE = frozenset({exp.DType.DATE, exp.DType.TIMESTAMPNTZ, *exp.DataType.TEXT_TYPES})
 _CALLS_BY_ZONE = frozenset({"DATE_PART", "DATEPART", "WEEKDAY"})
 _BETWEEN = (exp.Paren, exp.Add, exp.Sub, exp.TimeStrToTime, exp.Cast)
-
-
 _COMPARISONS = (exp.EQ, exp.NullSafeEQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.Between)
 
 
@@ -97,8 +95,8 @@ def _compared(column: exp.Column, comparison: exp.Expr, local: Collection[str], 
     begin, end = series.variables
     return (
         f"queries run in a UTC session: what {column.name} is compared with, {variable}, is of {series.timezone}, and "
-        f"the moment is taken as in UTC for that. Compare it with the window: {column.name} >= {begin} AND "
-        f"{column.name} < {end}"
+        f"the moment is taken as in UTC for that. Compare it with moments, such as {column.name} >= {begin} AND "
+        f"{column.name} < {end} for the window."
     )
 
 

@@ -65,25 +65,15 @@ def is_elsewhere(entry: str) -> bool:
 
 def foreign_text(entry: str, root: str) -> str:
     """Return the code of a function with what it needs of the project, or a hash of a program; empty without either."""
-    if not entry:
+    path, function = _place(entry, Path(root))
+    if path is None:
         return ""
-    if entry.endswith(_ENDINGS):
-        path = program(entry, root)
-        return _program_text(path, Path(root)) if path else ""
-    module, _, function = entry.partition(":")
-    origin = _module(module, Path(root))
-    return _code(origin, function, Path(root)) if origin else ""
+    return _program_text(path, Path(root)) if entry.endswith(_ENDINGS) else _code(path, function, Path(root))
 
 
 def shown_code(entry: str, root: str) -> str:
     """Return the same code for people, by the files in which it is: what a plan shows as a diff."""
-    if not entry:
-        return ""
-    if entry.endswith(_ENDINGS):
-        path, function = program(entry, root), ""
-    else:
-        module, _, function = entry.partition(":")
-        path = _module(module, Path(root))
+    path, function = _place(entry, Path(root))
     if path is None:
         return ""
     if path.suffix != ".py":
@@ -92,6 +82,14 @@ def shown_code(entry: str, root: str) -> str:
         return shown_function(path, function, Path(root))
     except (SyntaxError, ValueError):
         return path.read_bytes().decode(errors="replace")
+
+
+def _place(entry: str, root: Path) -> tuple[Path | None, str]:
+    """The file of a program or of a function's module, with the name of the function; None where there is none."""
+    if not entry or entry.endswith(_ENDINGS):
+        return (program(entry, root) if entry else None), ""
+    module, _, function = entry.partition(":")
+    return _module(module, root), function
 
 
 def _program_text(path: Path, root: Path) -> str:

@@ -113,6 +113,7 @@ class Candidates:
             generations=generations,
             incomplete=incomplete,
             replaced=tuple(replaced),
+            instead_of={name: deployed[name].code_version if name in deployed else "" for name in codes},
         )
 
     def _refuse_earlier(self, environment: str, codes: Mapping[str, str]) -> None:

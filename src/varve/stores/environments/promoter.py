@@ -143,10 +143,7 @@ class Promoter:
             if self.corrections is not None and not self._is_made(promotion):
                 self.corrections.take_back()
             if isinstance(error, CodeNotDeployed):
-                raise VarveError(
-                    f"other code was deployed in production while environment {name} was promoted. Nothing was "
-                    f"promoted. The same command again says what that means for it. ({error})"
-                ) from error
+                raise _deployed_meanwhile(name, str(error)) from error
             raise
         return done[0]
 
@@ -182,6 +179,7 @@ class Promoter:
         """In a transaction: deploy the code, move the pointers, and ask what is inconsistent by that."""
         connection = self.catalog.connection
         Deployments(connection).lock(promotion.codes)
+        self._refuse_deployed_meanwhile(promotion)
         connection.execute(_LOCK_CURRENT)
         before: Judged = {}
         formers = self.check.former(promotion)
@@ -195,6 +193,14 @@ class Promoter:
             before = self.check.judged(promotion)
             number = self._point_all(promotion, behind, point, by)
         return self.check.unclosed(promotion, before, after, formers), number
+
+    def _refuse_deployed_meanwhile(self, promotion: Promotion) -> None:
+        """With deployments locked: raise VarveError where somebody has deployed since the candidates were read."""
+        deployed = Deployments(self.catalog.connection).current(promotion.codes)
+        for name in sorted(promotion.codes):
+            version = deployed[name].code_version if name in deployed else ""
+            if version != promotion.instead_of[name]:
+                raise _deployed_meanwhile(promotion.environment, f"{name}, by {deployed[name].deployed_by}")
 
     def _point_all(self, promotion: Promotion, behind: LeftBehind, point: Callable[[], None], by: str | None) -> int:
         """Deploy the code and move the pointers; returns the number of the plan that says so.
@@ -256,6 +262,13 @@ class Promoter:
         environments.forget_overlay(promotion.environment, {name: list(b) for name, b in promotion.batches.items()})
         environments.rebase(promotion.environment, code_too=False)
         environments.adopt(promotion.environment)
+
+
+def _deployed_meanwhile(environment: str, what: str) -> VarveError:
+    return VarveError(
+        f"other code was deployed in production while environment {environment} was promoted: {what.rstrip('.')}. "
+        "Nothing was promoted. The same command again says what that means for it."
+    )
 
 
 def _decision(dataset: Dataset, behind: LeftBehind) -> Decision:

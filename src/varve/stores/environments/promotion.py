@@ -66,6 +66,7 @@ class Promotion:
         generations: by dataset the generation to which readers move, where that is another one.
         incomplete: whether a person has said that readers may miss what a new generation lacks.
         replaced: the datasets of which production has other code by now, which the environment has not changed since.
+        instead_of: by dataset of `codes` the code that was deployed when this was found out; "" where there was none.
     """
 
     environment: str
@@ -79,6 +80,7 @@ class Promotion:
     generations: Mapping[str, EnvironmentGeneration] = field(default_factory=dict)
     incomplete: bool = False
     replaced: tuple[str, ...] = ()
+    instead_of: Mapping[str, str] = field(default_factory=dict)
 
     def is_refused(self, behind: LeftBehind) -> bool:
         """Whether it would be refused as it is."""

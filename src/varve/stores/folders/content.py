@@ -55,7 +55,7 @@ def sums(columns: Sequence[Column], of: str = "") -> list[SparkColumn]:
 
 def sums_of_sets(build: Build) -> list[SparkColumn]:
     """The aggregates from which `digests` makes the hashes of the columns that readers read."""
-    return [total for place, columns in _sets(build) for total in sums(columns, f"_{place}")]
+    return [total for of, columns in _sets(build) if of for total in sums(columns, of)]
 
 
 def digests(build: Build, rows: int, totals: Mapping[str, Any]) -> dict[str, str]:
@@ -64,14 +64,21 @@ def digests(build: Build, rows: int, totals: Mapping[str, Any]) -> dict[str, str
     A hash for each column alone would not do: two columns may be paired in another way, row by row, and each still
     holds the same values.
     """
-    hashes = {column_set(columns): text(rows, totals, f"_{place}") for place, columns in _sets(build)}
+    hashes = {column_set(columns): text(rows, totals, of) for of, columns in _sets(build)}
     return {name: digest for name, digest in hashes.items() if digest is not None}
 
 
-def _sets(build: Build) -> list[tuple[int, list[Column]]]:
-    """The sets that Spark can hash, each in order of names: how the dataset orders its columns changes nothing."""
-    in_order = [sorted(columns, key=lambda column: column.name) for columns in build.column_sets[:_MOST_SETS]]
-    return [(place, columns) for place, columns in enumerate(in_order) if can_hash(columns)]
+def _sets(build: Build) -> list[tuple[str, list[Column]]]:
+    """The sets that Spark can hash, with how the names of their sums end.
+
+    Each is in order of names: how the dataset orders its columns changes nothing. Of all columns, where they are
+    declared in that order, the sums are those of the whole rows, and end with "".
+    """
+    in_order = [sorted(columns, key=lambda column: column.name) for columns in build.column_sets]
+    whole = list(build.dataset.schema.columns)
+    others = [columns for columns in in_order if columns != whole][:_MOST_SETS]
+    named = [*([("", whole)] if whole in in_order else []), *((f"_{place}", set_) for place, set_ in enumerate(others))]
+    return [(of, columns) for of, columns in named if can_hash(columns)]
 
 
 def text(rows: int, totals: Mapping[str, Any], of: str = "") -> str | None:

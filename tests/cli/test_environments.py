@@ -658,20 +658,44 @@ def test_views_of_others_stay_and_no_sweep_ends_at_them(shop_at_rest: Store) -> 
         somebody.execute(f"drop schema {schema} cascade".encode())
 
 
-def test_where_a_column_goes_that_nobody_reads_no_reader_is_computed(
-    shop_at_rest: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # Else the rows of runs of many partitions are not hashed, and nobody knows that they are equal.
-    monkeypatch.setenv("VARVE_CONTENT_HASH", "always")
+@pytest.mark.parametrize("store", ["LAKE", "WAREHOUSE"])
+def test_where_a_column_goes_that_nobody_reads_no_reader_is_computed(shop_at_rest: Store, store: str) -> None:
+    shop_at_rest.sql("revenue", REVENUE, store=store)
     shop = filled(shop_at_rest)
     before, name = shop.totals(), name_of(shop)
     shop.varve("env", "create", name)
-    shop.sql("revenue", REVENUE.replace("SELECT product, ", "SELECT "))
+    shop.sql("revenue", REVENUE.replace("SELECT product, ", "SELECT "), store=store)
     computed = shop.json("env", "run", name)["computed"]
     assert computed == {f"{shop.db}.revenue": len(DAYS)}
     promoted = shop.json("promote", name)["partitions"]
     assert {dataset: len(paths) for dataset, paths in promoted.items()} == computed
     assert (shop.totals(), shop.run_due()) == (before, [])
+
+
+def test_a_rebuild_by_other_code_that_comes_to_the_same_spares_its_readers(shop: Store) -> None:
+    """In production, with no environment: the rows of both codes are compared, of all days in one run."""
+    before = shop.totals()
+    shop.sql("revenue", REVENUE.replace("SUM(sales.cents)", "SUM(sales.cents) + 0"))
+    plan = shop.json("plan")["changes"]["number"]
+    shop.varve("apply", str(plan), "--rebuild")
+    assert shop.run_due() == [f"revenue {DAYS[0]} ... {DAYS[-1]}"]
+    assert (shop.totals(), shop.run_due()) == (before, [])
+
+
+@pytest.mark.parametrize("hashing", ["single", "never"])
+def test_what_is_equal_in_an_environment_is_known_unless_nothing_is_hashed(
+    shop: Store, monkeypatch: pytest.MonkeyPatch, hashing: str
+) -> None:
+    monkeypatch.setenv("VARVE_CONTENT_HASH", hashing)
+    name = name_of(shop)
+    shop.varve("env", "create", name)
+    # The pen costs 100, so that this is another query with the same rows.
+    shop.only_dearer_than(99)
+    computed = shop.json("env", "run", name)["computed"]
+    readers = {} if hashing == "single" else {f"{shop.db}.totals": len(DAYS), f"{shop.db}.trailing": len(DAYS)}
+    assert computed == {f"{shop.db}.revenue": len(DAYS), **readers}
+    counts = shop.json("env", "show", name)["overlay"][f"{shop.db}.revenue"]
+    assert counts["differ"] == (0 if hashing == "single" else len(DAYS)), counts
 
 
 @pytest.mark.parametrize("moment", ["plan", "_execute"])

@@ -8,7 +8,7 @@ from __future__ import annotations
 import datetime as dt
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -105,6 +105,13 @@ class Part:
     rows: int
     size: int
     files: tuple[TakenFile, ...] = ()
+
+
+class Hashes(NamedTuple):
+    """The hashes of the rows of a batch: see `StagedBatch.content` and `StagedBatch.digests`."""
+
+    content: str | None
+    digests: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,7 @@ class Build:
         growth: for each partition that grows, what the build does with its files.
         generation: the generation of its batches, where that is not the one that readers see when it begins.
         column_sets: the columns that readers name, perhaps all: rows are hashed by them too.
+        compared: whether its rows are hashed however many partitions it has, as they may equal what they replace.
     """
 
     dataset: Dataset
@@ -53,6 +54,7 @@ class Build:
     growth: dict[PartitionKey, Growth] = field(default_factory=dict)
     generation: int | None = None
     column_sets: tuple[tuple[Column, ...], ...] = ()
+    compared: bool = False
 
     @cached_property
     def paths(self) -> list[str]:

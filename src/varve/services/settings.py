@@ -37,7 +37,8 @@ class ContentHash(StrEnum):
     """Which runs hash the rows of their batches, which tells a rerun with the same rows from a change."""
 
     SINGLE = "single"
-    """Runs of one partition, while they write the rows: this costs next to nothing."""
+    """Runs of one partition, while they write the rows: this costs next to nothing. Runs of several, as `ALWAYS`, only
+    in environments and where the code has changed; these hash what they replace, too."""
     ALWAYS = "always"
     """All runs; one of many partitions reads its rows again, which takes about a quarter of the time of the write."""
     NEVER = "never"

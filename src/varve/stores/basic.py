@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from varve.catalog.catalog import Catalog
     from varve.catalog.history.drops import DroppedDataset
-    from varve.model.batch import Batch, BatchId, StagedBatch
+    from varve.model.batch import Batch, BatchId, Hashes, StagedBatch
     from varve.model.build import Build
     from varve.model.dataset import Dataset
     from varve.model.inventory import StoreInventory
@@ -126,3 +126,8 @@ class BasicStore(Store):
     def inventory(self) -> Sequence[StoreInventory]:
         """See `Store.inventory`: its batches do not describe themselves."""
         return ()
+
+    def hashes(self, build: Build, batches: Sequence[Batch]) -> Mapping[str, Hashes]:
+        """See `Store.hashes`: it has none."""
+        del build, batches
+        return {}

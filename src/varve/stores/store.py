@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from varve.catalog.catalog import Catalog
     from varve.catalog.history.drops import DroppedDataset
-    from varve.model.batch import Batch, BatchId, StagedBatch
+    from varve.model.batch import Batch, BatchId, Hashes, StagedBatch
     from varve.model.build import Build
     from varve.model.dataset import Dataset
     from varve.model.evolution import Consequence, DeclaredColumns
@@ -224,6 +224,14 @@ class Store(Protocol):
     @abstractmethod
     def read(self, dataset: Dataset, batches: Sequence[Batch], columns: Sequence[str] | None = None) -> DataFrame:
         """Exactly these batches of the dataset: its data columns (None: all), then its typed partition columns."""
+        ...
+
+    @abstractmethod
+    def hashes(self, build: Build, batches: Sequence[Batch]) -> Mapping[str, Hashes]:
+        """The hashes of the rows of earlier batches of partitions of the build, as `stage` makes them, by partition.
+
+        Empty where the store has none. Raises MissingUpstream where the data of one of the batches is gone.
+        """
         ...
 
 

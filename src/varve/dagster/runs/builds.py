@@ -20,6 +20,7 @@ from varve.catalog.code.generations import Generations
 from varve.catalog.code.owners import Owners
 from varve.catalog.environments.environments import Environments
 from varve.catalog.environments.overlay import EnvironmentCatalog
+from varve.catalog.hashes import HashesOfBatches
 from varve.catalog.living.leases import lease_lost
 from varve.dagster.internal import (
     heartbeats_of,
@@ -37,6 +38,7 @@ from varve.dagster.runs.telling import Telling
 from varve.model.errors import NOTHING_LOST, AlreadyBuilding, OtherOwner, UnknownPartition, VarveError
 from varve.planning.requested import ENVIRONMENT_TAG, LANDING_TAG, asked_partitions, refused, shown_partitions
 from varve.services.postgres import connect
+from varve.services.settings import ContentHash
 from varve.stores.open import open_store
 from varve.stores.open_build import OpenBuild
 
@@ -129,6 +131,9 @@ class Builds:
                 deployments.refuse_evolving(dataset, self.graph.upstreams(dataset))
             build = catalog.begin(dataset, partitions, run_id=step.run_id, code_version=code_version)
             build.column_sets = self.graph.column_sets(dataset)
+            build.compared = self.settings.content_hash is not ContentHash.NEVER and (
+                bool(environment) or HashesOfBatches(connection).replaces_other_code(build)
+            )
         except BaseException as failure:
             catalog.connection.close()
             if isinstance(failure, AlreadyBuilding | OtherOwner):

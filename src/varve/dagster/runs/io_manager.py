@@ -19,6 +19,7 @@ from varve.dagster.runs.failures import as_dagster_failure, explained
 from varve.dagster.runs.pinning import pin
 from varve.model.batch import Input
 from varve.model.errors import ExpectationFailed, VarveError
+from varve.stores.comparison import hash_replaced
 from varve.stores.expectations import audit
 from varve.stores.frames import spark_frame, spark_says
 
@@ -101,6 +102,7 @@ class StoreIOManager(dg.IOManager):
         staged = store.stage(build, spark_frame(frame, f"{build}: its function"))
         opened.catalog.staged(build, staged)
         store.verify(build, staged)
+        hash_replaced(store, opened.catalog, build)
         audit(store, build, staged)
         opened.staged = staged
         for check in opened.pre_publish_checks:

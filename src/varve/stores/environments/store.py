@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from varve.catalog.environments.overlay import EnvironmentCatalog
     from varve.catalog.history.drops import DroppedDataset
-    from varve.model.batch import Batch, BatchId, StagedBatch
+    from varve.model.batch import Batch, BatchId, Hashes, StagedBatch
     from varve.model.build import Build
     from varve.model.dataset import Dataset
     from varve.model.inventory import Finding, Leftover, StoreInventory
@@ -163,3 +163,7 @@ class EnvironmentStore:
     def read(self, dataset: Dataset, batches: Sequence[Batch], columns: Sequence[str] | None = None) -> DataFrame:
         """See `Store.read`."""
         return self.store.read(dataset, batches, columns)
+
+    def hashes(self, build: Build, batches: Sequence[Batch]) -> Mapping[str, Hashes]:
+        """See `Store.hashes`."""
+        return self.store.hashes(build, batches)

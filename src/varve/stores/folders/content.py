@@ -8,13 +8,15 @@ again. All NaN are one value, as they are in Spark.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from varve.model.batch import Hashes
 from varve.model.schema import ColumnType, Kind, column_set
 from varve.stores.frames import partition_texts, texts_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from pyspark.sql import Column as SparkColumn
     from pyspark.sql import DataFrame
@@ -89,22 +91,38 @@ def text(rows: int, totals: Mapping[str, Any], of: str = "") -> str | None:
     return f"{rows}:{((low or 0) + ((high or 0) << 32)) % (1 << 64):016x}"
 
 
-def of_written(build: Build, frame: DataFrame) -> dict[str, tuple[str | None, dict[str, str]]]:
-    """The hash and the digests of each partition that was written, by its path. Reads the rows once more."""
+def of_written(build: Build, frame: DataFrame) -> dict[str, Hashes]:
+    """The hashes of each partition that was written, by its path. Reads the rows once more."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    names = build.dataset.partitioning.names
-    totals = [*sums(build.dataset.schema.columns), *sums_of_sets(build)]
+    names, columns = build.dataset.partitioning.names, build.dataset.schema.columns
+    whole = can_hash(columns)
+    totals = [*(sums(columns) if whole else ()), *sums_of_sets(build)]
     counted = frame.groupBy(*partition_texts(names)).agg(F.count(F.lit(1)).alias("rows"), *totals)
     by_text = {texts_of(key): key.path for key in build.partitions}
-    hashes: dict[str, tuple[str | None, dict[str, str]]] = {
-        path: (text(0, {}), digests(build, 0, {})) for path in by_text.values()
-    }
+    of_none = Hashes(text(0, {}) if whole else None, digests(build, 0, {}))
+    hashes = dict.fromkeys(by_text.values(), of_none)
     for row in counted.collect():
-        values = row.asDict()
+        values, rows = row.asDict(), row["rows"]
         path = by_text[tuple(row[name] for name in names)]
-        hashes[path] = text(row["rows"], values), digests(build, row["rows"], values)
+        hashes[path] = Hashes(text(rows, values) if whole else None, digests(build, rows, values))
     return hashes
+
+
+def of_batches(build: Build, frame: DataFrame, columns: Mapping[str, Collection[str]]) -> dict[str, Hashes]:
+    """The hashes of earlier batches of partitions of the build, of which `frame` has the rows, by partition.
+
+    `columns` are those that each batch really has, by partition. Where they are not the declared ones, the hash of
+    whole rows is left out: a row that has lost a column would equal one that never had it.
+    """
+    earlier = [partition for partition in build.partitions if partition.path in columns]
+    hashes = of_written(replace(build, partitions=tuple(earlier)), frame)
+    declared = {column.name for column in build.dataset.schema.columns}
+    return {
+        path: hashes[path] if set(of_batch) - set(build.dataset.partitioning.names) == declared
+        else hashes[path]._replace(content=None)
+        for path, of_batch in columns.items()
+    }  # fmt: skip
 
 
 def _sign(column: Column) -> tuple[str, str]:

@@ -107,6 +107,15 @@ def schema_and_rows(files: Any, name: str) -> tuple[pa.Schema, int]:
     return footer.schema.to_arrow_schema(), int(footer.num_rows)
 
 
+def column_names(files: Any, folder: str) -> Sequence[str]:
+    """The columns of a batch folder, by the footer of a file. Raises as `footer_rows` does, and where there is none."""
+    entries = data_files(files, folder)
+    if not entries:
+        raise FileNotFoundError(f"there is no parquet file in {folder}")
+    footer, _ = _footer(files, entries[0]["name"], entries[0]["size"])
+    return tuple(footer.schema.to_arrow_schema().names)
+
+
 def survey(
     files: Any, entries: Iterable[dict[str, Any]], columns: Sequence[Column], *, bounds: Sequence[str] = ()
 ) -> FolderSummary:

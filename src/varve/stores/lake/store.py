@@ -14,7 +14,7 @@ from varve.model.errors import NOTHING_LOST, MissingUpstream, VarveError, Verify
 from varve.services.distribution import install_command
 from varve.services.files import open_files
 from varve.services.settings import Compression, ContentHash
-from varve.stores.folders import clean, content, write
+from varve.stores.folders import clean, content, footers, write
 from varve.stores.folders.file_calls import at_once
 from varve.stores.folders.layout import Layout
 from varve.stores.frames import spark_schema
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from varve.catalog.catalog import Catalog
     from varve.catalog.history.drops import DroppedDataset
-    from varve.model.batch import Batch, BatchId, StagedBatch
+    from varve.model.batch import Batch, BatchId, Hashes, StagedBatch
     from varve.model.build import Build
     from varve.model.dataset import Dataset
     from varve.model.inventory import Finding, Leftover, StoreInventory
@@ -182,6 +182,13 @@ class LakeStore:
         self.refuse_missing(dataset, batches)
         return self._scan(dataset, [batch.location for batch in batches], columns)
 
+    def hashes(self, build: Build, batches: Sequence[Batch]) -> Mapping[str, Hashes]:
+        """See `Store.hashes`: the footers tell the columns."""
+        files, _ = open_files(self.layout.root)
+        columns = at_once(partial(footers.column_names, files), [batch.location for batch in batches])
+        of_batches = {batch.partition: names for batch, names in zip(batches, columns, strict=True)}
+        return content.of_batches(build, self.read(build.dataset, batches), of_batches)
+
     def examine(self, dataset: Dataset, batches: Sequence[Batch], *, deep: bool = False) -> list[Finding]:
         """See `Store.examine`."""
         current = self.catalog.current(dataset.name)
@@ -286,17 +293,17 @@ class LakeStore:
         if not self._hashes_many(build):
             return staged
         hashes = content.of_written(build, self._scan(build.dataset, [batch.location for batch in staged]))
-        with_hashes = [(batch, *hashes[batch.partition.path]) for batch in staged]
+        with_hashes = [(batch, hashes[batch.partition.path]) for batch in staged]
         return [
-            replace(batch, content=text, digests={} if build.growth else digests)
-            for batch, text, digests in with_hashes
+            replace(batch, content=of_rows.content, digests={} if build.growth else of_rows.digests)
+            for batch, of_rows in with_hashes
         ]
 
     def _hashes_many(self, build: Build) -> bool:
         """Whether a build of several partitions hashes each. One that adds rows does, or the sums would be unknown."""
-        if not content.can_hash(build.dataset.schema.columns):
+        if self.hashing is ContentHash.NEVER:
             return False
-        return self.hashing is ContentHash.ALWAYS or (bool(build.growth) and self.hashing is not ContentHash.NEVER)
+        return self.hashing is ContentHash.ALWAYS or build.compared or bool(build.growth)
 
     def _scan(self, dataset: Dataset, locations: Sequence[str], columns: Sequence[str] | None = None) -> DataFrame:
         read_columns = dataset.read_columns(columns)

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from varve.catalog.catalog import Catalog
     from varve.catalog.history.drops import DroppedDataset
-    from varve.model.batch import Batch, BatchId, StagedBatch
+    from varve.model.batch import Batch, BatchId, Hashes, StagedBatch
     from varve.model.build import Build
     from varve.model.dataset import Dataset
     from varve.model.inventory import Finding, Leftover, StoreInventory
@@ -83,14 +83,15 @@ class WarehouseStore:
         wire = replace(build, dataset=types.wire_dataset(build.dataset))
         try:
             # The rows of a partition that grows are hashed, so that its parts can be compared with their fold.
-            options = WriteOptions(hashed=bool(build.growth), hashed_sets=True)
+            is_hashed = bool(build.growth) or build.compared
+            options = WriteOptions(hashed=is_hashed, hashed_sets=True)
             written = write_batches(self.spooling, wire, types.to_wire(build, frame), options)
             files = survey(self.spooling, wire)
             verify_files(wire, files, written)
-            if build.growth:
-                files = self._with_content(wire, files, written.content)
-            elif len(files) == 1:
-                files = [replace(files[0], digests=written.digests)]
+            if len(files) == 1:
+                files = [replace(files[0], content=written.content, digests=written.digests)]
+            elif is_hashed:
+                files = self._hashed(wire, files)
             loaded = load.load(connection, self.route, build, files)
             load.verify_rows(connection, build, files, loaded)
         finally:
@@ -175,6 +176,18 @@ class WarehouseStore:
         """See `Store.scratch`: in the spool."""
         return self.spooling.table(dataset)
 
+    def hashes(self, build: Build, batches: Sequence[Batch]) -> Mapping[str, Hashes]:
+        """See `Store.hashes`: of the rows as they are loaded."""
+        notes.ensure_tables(self.catalog.connection)
+        tables = BatchTables.of(self.catalog.connection, build.dataset.name, batches)
+        columns = shape.columns_of(self.catalog.connection, periods_schema(build.dataset), [*tables.of_all(batches)])
+        of_batches = {
+            batch.partition: set.intersection(*({name for name, _ in columns[table]} for table in tables.all_of(batch)))
+            for batch in batches
+        }
+        wire = replace(build, dataset=types.wire_dataset(build.dataset))
+        return hash_of_rows.of_batches(wire, types.to_wire(build, self.read(build.dataset, batches)), of_batches)
+
     def examine(self, dataset: Dataset, batches: Sequence[Batch], *, deep: bool = False) -> list[Finding]:
         """See `Store.examine`."""
         connection = self.catalog.connection
@@ -241,14 +254,16 @@ class WarehouseStore:
             dataset, batches, columns
         )
 
-    def _with_content(self, wire: Build, files: list[StagedBatch], content: str | None) -> list[StagedBatch]:
-        """The files with the hash of each partition's rows: `content` where there is only one partition."""
-        if len(files) == 1:
-            return [replace(files[0], content=content)]
+    def _hashed(self, wire: Build, files: list[StagedBatch]) -> list[StagedBatch]:
+        """The files with the hashes of each partition's rows."""
         columns = (*wire.dataset.schema.columns, *wire.dataset.partition_columns)
         reader = self.spark().read.schema(spark_schema(columns)).option("basePath", self.spooling.table(wire.dataset))
         hashes = hash_of_rows.of_written(wire, reader.parquet(*(batch.location for batch in files)))
-        return [replace(batch, content=hashes[batch.partition.path][0]) for batch in files]
+        with_hashes = [(batch, hashes[batch.partition.path]) for batch in files]
+        return [
+            replace(batch, content=of_rows.content, digests={} if wire.growth else of_rows.digests)
+            for batch, of_rows in with_hashes
+        ]
 
     def _refuse_missing_parts(self, build: Build) -> None:
         """Raise MissingUpstream where a table is missing whose rows the build would keep."""

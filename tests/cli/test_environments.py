@@ -725,6 +725,27 @@ def test_what_works_in_an_environment_that_is_dropped_meanwhile_says_so(
     assert [each["name"] for each in shop.json("env", "list")] == ([] if command == "env run" else [name])
 
 
+def test_the_doctor_names_files_that_no_dataset_reads(shop_at_rest: Store) -> None:
+    shop = shop_at_rest
+    landing = shop.root / "landing"
+    assert shop.json("doctor")["findings"] == []
+    for folder in (f"{shop.db}/sale", f"{shop.db}/revenue", f"{shop.db}/sales"):
+        (landing / folder).mkdir(parents=True)
+        (landing / folder / "notes.csv").write_text("product,cents\n")
+    shop.sql("broken", "AS SELECT nothing FROM {db}.sales;")
+    (landing / shop.db / "broken").mkdir()
+    (landing / shop.db / "broken" / "notes.csv").write_text("product,cents\n")
+    found = {
+        finding["problem"]: finding["remedy"] for finding in shop.json("doctor")["findings"] if not finding["dataset"]
+    }
+    assert found == {
+        f"{landing}/{shop.db}/sale has files, and no dataset of this project reads them":
+            f"Those of {shop.db}.sales are read in {landing}/{shop.db}/sales.",
+        f"{landing}/{shop.db}/revenue has files, and {shop.db}.revenue takes none: its rows are computed":
+            "Move them to the dataset that is to take them, or away.",
+    }  # fmt: skip
+
+
 def test_environments_are_listed_and_forgotten(shop: Store) -> None:
     name = name_of(shop)
     for reserved, command in (("revert_9", "revert"), ("evolve_shop_sales", "evolve"), ("correction_1", "correct")):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.support.sales import COLUMNS, DETROIT, PARIS, ZURICH, sales_dataset
-from varve.catalog.hashes import HashesOfBatches
+from varve.catalog.planning.hashes import HashesOfBatches
 from varve.model.dataset import Dataset, StoreKind
 from varve.model.errors import MissingUpstream
 from varve.model.schema import Column, ColumnType, Schema, column_set

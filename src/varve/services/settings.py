@@ -38,7 +38,7 @@ class ContentHash(StrEnum):
 
     SINGLE = "single"
     """Runs of one partition, while they write the rows: this costs next to nothing. Runs of several, as `ALWAYS`, only
-    in environments and where the code has changed; these hash what they replace, too."""
+    in environments with changed code, and where they replace what other code has made; they hash that, too."""
     ALWAYS = "always"
     """All runs; one of many partitions reads its rows again, which takes about a quarter of the time of the write."""
     NEVER = "never"

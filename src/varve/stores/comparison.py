@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from varve.catalog.hashes import HashesOfBatches
+from varve.catalog.planning.hashes import HashesOfBatches
 
 if TYPE_CHECKING:
     from varve.catalog.catalog import Catalog

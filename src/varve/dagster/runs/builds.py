@@ -20,8 +20,8 @@ from varve.catalog.code.generations import Generations
 from varve.catalog.code.owners import Owners
 from varve.catalog.environments.environments import Environments
 from varve.catalog.environments.overlay import EnvironmentCatalog
-from varve.catalog.hashes import HashesOfBatches
 from varve.catalog.living.leases import lease_lost
+from varve.catalog.planning.hashes import HashesOfBatches
 from varve.dagster.internal import (
     heartbeats_of,
     run_assets,
@@ -131,9 +131,8 @@ class Builds:
                 deployments.refuse_evolving(dataset, self.graph.upstreams(dataset))
             build = catalog.begin(dataset, partitions, run_id=step.run_id, code_version=code_version)
             build.column_sets = self.graph.column_sets(dataset)
-            build.compared = self.settings.content_hash is not ContentHash.NEVER and (
-                bool(environment) or HashesOfBatches(connection).replaces_other_code(build)
-            )
+            is_hashed = self.settings.content_hash is not ContentHash.NEVER
+            build.compared = is_hashed and HashesOfBatches(connection).is_compared(build, environment)
         except BaseException as failure:
             catalog.connection.close()
             if isinstance(failure, AlreadyBuilding | OtherOwner):

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from varve.model.batch import Batch, Hashes
     from varve.model.build import Build
 
+# Of a dataset that is new in the environment nothing is replaced.
+_CHANGED_CODE = """
+    select from varve.environment_code where environment = %s and base_code not in ('', code_version) limit 1
+"""
 _OTHER_CODE = """
     select from varve.current c join varve.batch b using (dataset, partition, batch_id)
     where c.dataset = %s and c.partition = any(%s) and b.code_version not in ('', %s) limit 1
@@ -48,8 +52,14 @@ class HashesOfBatches:
 
     connection: psycopg.Connection
 
-    def replaces_other_code(self, build: Build) -> bool:
-        """Whether the build would replace in production what other code has made."""
+    def is_compared(self, build: Build, environment: str) -> bool:
+        """Whether the rows of a build may well equal what it replaces, although it is made by other code.
+
+        So in an environment (not "") that has changed code, of whichever dataset; and in production where the build
+        replaces what other code has made.
+        """
+        if environment:
+            return self.connection.execute(_CHANGED_CODE, (environment,)).rowcount > 0
         parameters = (build.dataset.name, build.paths, build.code_version)
         return bool(build.code_version) and self.connection.execute(_OTHER_CODE, parameters).rowcount > 0
 

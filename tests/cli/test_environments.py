@@ -73,6 +73,22 @@ LABELS = """CREATE DATASET {db}.labels
   STORED IN WAREHOUSE
 AS SELECT product, label FROM {db}.names;
 """
+BEST = """
+import pathlib
+
+import varve
+
+REVENUE = varve.sql_datasets(pathlib.Path(__file__).parent)["{db}.revenue"].dataset
+BEST = varve.Dataset(
+    name="{db}.best", comment="By name.", partitioning=REVENUE.partitioning, store=varve.StoreKind.WAREHOUSE,
+    schema=varve.Schema((varve.Column("best", varve.ColumnType("BIGINT"), "cents"),)),
+)
+
+
+@varve.asset(BEST, reads={{"revenue": REVENUE}})
+def best(revenue):
+    return revenue.selectExpr("cents as best", "day")
+"""
 REVENUE = "AS SELECT product, SUM(sales.cents) AS cents FROM {db}.sales WHERE sales.day = today{also} GROUP BY product;"
 TOTALS = "AS SELECT COUNT(*) AS products, SUM(revenue.cents) AS cents FROM {db}.revenue WHERE revenue.day = today;"
 TRAILING = (
@@ -680,6 +696,27 @@ def test_a_rebuild_by_other_code_that_comes_to_the_same_spares_its_readers(shop:
     shop.varve("apply", str(plan), "--rebuild")
     assert shop.run_due() == [f"revenue {DAYS[0]} ... {DAYS[-1]}"]
     assert (shop.totals(), shop.run_due()) == (before, [])
+
+
+def test_whoever_reads_all_columns_is_computed_where_two_of_them_change_names(shop_at_rest: Store) -> None:
+    """The values stay where they are, row by row; a function that reads a column by its name gets others."""
+    shop = shop_at_rest
+    both = "AS SELECT MIN(cents) AS {}, MAX(cents) AS {} FROM {{db}}.sales WHERE sales.day = today;"
+    shop.sql("revenue", both.format("cents", "wrong"))
+    (shop.root / f"{shop.db}_assets" / "best.py").write_text(BEST.format(db=shop.db, start=DAYS[0]))
+    for name in ("totals", "trailing"):
+        (shop.root / f"{shop.db}_assets" / f"{name}.sql").unlink()
+    # A run of one day hashes its rows while it writes them.
+    shop.send(DAYS[0], ("pen", 100), ("ink", 200))
+    shop.run_due()
+    best = "select distinct best::bigint from shop.best"
+    assert shop.rows(best) == [(100,)]
+    name = name_of(shop)
+    shop.varve("env", "create", name)
+    shop.sql("revenue", both.format("wrong", "cents"))
+    assert shop.json("env", "run", name)["computed"] == {f"{shop.db}.revenue": 1, f"{shop.db}.best": 1}
+    shop.varve("promote", name)
+    assert shop.rows(best) == [(200,)]
 
 
 @pytest.mark.parametrize("hashing", ["single", "never"])

@@ -195,14 +195,6 @@ def rows_of(parts: Iterable[Part]) -> int:
     return sum(part.rows for part in parts)
 
 
-def added_content(before: str | None, added: str | None) -> str | None:
-    """The hash of the rows of two batches together (stores/folders/content.py); None where one of them has none."""
-    if before is None or added is None:
-        return None
-    (rows, total), (added_rows, added_total) = before.split(":"), added.split(":")
-    return f"{int(rows) + int(added_rows)}:{(int(total, 16) + int(added_total, 16)) % (1 << 64):016x}"
-
-
 def locations(parts: Mapping[tuple[str, int], Sequence[Part]]) -> dict[tuple[str, int], tuple[str, ...]]:
     """The tables of parts, by partition and batch id."""
     return {key: tuple(part.location for part in batch_parts) for key, batch_parts in parts.items()}

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from varve.model.batch import Hashes
+from varve.model.content import content_of
 from varve.model.schema import ColumnType, Kind, column_set
 from varve.stores.frames import partition_texts, texts_of
 
@@ -84,11 +85,17 @@ def _sets(build: Build) -> list[tuple[str, list[Column]]]:
 
 
 def text(rows: int, totals: Mapping[str, Any], of: str = "") -> str | None:
-    """The hash as the catalog stores it; None where the sum has overflowed."""
+    """The hash as text, without the columns of which it is; None where the sum has overflowed."""
     low, high = totals.get(f"{_LOW}{of}"), totals.get(f"{_HIGH}{of}")
     if rows and (low is None or high is None):
         return None
     return f"{rows}:{((low or 0) + ((high or 0) << 32)) % (1 << 64):016x}"
+
+
+def of_whole(columns: Sequence[Column], rows: int, totals: Mapping[str, Any]) -> str | None:
+    """The hash of whole rows of these columns as the catalog stores it; None where the sum has overflowed."""
+    hashed = text(rows, totals)
+    return None if hashed is None else content_of(hashed, columns)
 
 
 def of_written(build: Build, frame: DataFrame) -> dict[str, Hashes]:
@@ -96,16 +103,16 @@ def of_written(build: Build, frame: DataFrame) -> dict[str, Hashes]:
     from pyspark.sql import functions as F  # noqa: N812
 
     names, columns = build.dataset.partitioning.names, build.dataset.schema.columns
-    whole = can_hash(columns)
-    totals = [*(sums(columns) if whole else ()), *sums_of_sets(build)]
+    hashable = can_hash(columns)
+    totals = [*(sums(columns) if hashable else ()), *sums_of_sets(build)]
     counted = frame.groupBy(*partition_texts(names)).agg(F.count(F.lit(1)).alias("rows"), *totals)
     by_text = {texts_of(key): key.path for key in build.partitions}
-    of_none = Hashes(text(0, {}) if whole else None, digests(build, 0, {}))
+    of_none = Hashes(of_whole(columns, 0, {}) if hashable else None, digests(build, 0, {}))
     hashes = dict.fromkeys(by_text.values(), of_none)
     for row in counted.collect():
         values, rows = row.asDict(), row["rows"]
         path = by_text[tuple(row[name] for name in names)]
-        hashes[path] = Hashes(text(rows, values) if whole else None, digests(build, rows, values))
+        hashes[path] = Hashes(of_whole(columns, rows, values) if hashable else None, digests(build, rows, values))
     return hashes
 
 

@@ -139,7 +139,8 @@ def write_batches(layout: Layout, build: Build, frame: DataFrame, options: Write
         )
     rows_written = observed_values["rows"]
     return WriteReport(
-        rows_written, fitted, content.text(rows_written, observed_values) if hashed else None,
+        rows_written, fitted,
+        content.of_whole(build.dataset.schema.columns, rows_written, observed_values) if hashed else None,
         content.digests(build, rows_written, observed_values) if by_sets else {},
     )  # fmt: skip
 

@@ -15,8 +15,8 @@ import shutil
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from varve.catalog.parts import added_content
 from varve.model.batch import Part
+from varve.model.content import added_content, sums_of
 from varve.model.errors import NOTHING_LOST, MissingUpstream, VerifyFailed
 from varve.services.files import open_files
 from varve.stores.folders.file_calls import at_once
@@ -78,7 +78,8 @@ def _whole(build: Build, new_rows: StagedBatch, surveyed: StagedBatch) -> Staged
     if growth.base is None:
         return replace(new_rows, parts=(part,))
     if growth.fold:
-        other = None not in {new_rows.content, growth.base.content} and new_rows.content != growth.base.content
+        before, after = growth.base.content, new_rows.content
+        other = before is not None and after is not None and sums_of(before) != sums_of(after)
         _refuse_other_rows(build, new_rows, growth.base.rows, new_rows.rows, "of another hash" if other else "")
         return replace(new_rows, parts=(part,), content=growth.base.content)
     _refuse_other_rows(build, new_rows, growth.base.rows + new_rows.rows, surveyed.rows)

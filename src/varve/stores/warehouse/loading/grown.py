@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from psycopg import sql
 
-from varve.catalog.parts import added_content, rows_of
+from varve.catalog.parts import rows_of
 from varve.model.batch import BatchId, Part, TakenFile
+from varve.model.content import added_content
 from varve.model.errors import NOTHING_LOST, VerifyFailed
 from varve.stores.warehouse.tables import notes, view
 

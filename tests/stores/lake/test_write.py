@@ -11,6 +11,7 @@ import pytest
 
 from tests.support.sales import COLUMNS, DETROIT, PARIS, ZURICH, key, sales_dataset
 from varve.model.batch import Bounds
+from varve.model.content import content_of
 from varve.model.dataset import Dataset, StoreKind
 from varve.model.errors import BadInput, ExpectationFailed, VarveError, VerifyFailed
 from varve.model.expectation import Expectation, Of
@@ -181,7 +182,9 @@ def test_equal_rows_have_equal_hashes_whatever_their_order_files_and_run(
     assert hashed([PARIS], rows[::-1])[PARIS.path] == expected
     both = hashed([PARIS, ZURICH, DETROIT], [*rows[20:], *rows[:20], (ZURICH, "p0", 0)])
     assert both[PARIS.path] == expected
-    assert both[DETROIT.path] == hashed([DETROIT], [])[DETROIT.path] == "0:0000000000000000"
+    assert (
+        both[DETROIT.path] == hashed([DETROIT], [])[DETROIT.path] == content_of("0:0000000000000000", COLUMNS.columns)
+    )
     assert both[ZURICH.path] == hashed([PARIS], rows[:1])[PARIS.path]
     others = [rows[:-1], [*rows, rows[0]], [*rows[:-1], (PARIS, "p39", 40)]]
     assert len({expected, *(hashed([PARIS], other)[PARIS.path] for other in others)}) == 4

@@ -23,7 +23,7 @@ from typing import Any
 
 _TRAILING = """
     SELECT e.day, d.origin, SUM(d.delay) AS delay FROM (SELECT DISTINCT day FROM {delays} WHERE {wanted}) e
-    JOIN {delays} d ON d.day BETWEEN DATE_SUB(e.day, %d) AND e.day GROUP BY e.day, d.origin
+    JOIN {delays} d ON d.day BETWEEN DATE_SUB(e.day, %d) AND e.day AND {read} GROUP BY e.day, d.origin
 """
 _DELAYS = """
     SELECT day, origin, carrier, COUNT(*) AS flights, SUM(delay) AS delay FROM {flights} WHERE {wanted}
@@ -32,7 +32,8 @@ _DELAYS = """
 _WORST = """
     SELECT CAST(DATE_TRUNC('%s', day) AS DATE) AS %s, origin, MAX(delay) AS delay FROM {%s} WHERE {wanted} GROUP BY 1, 2
 """
-# For each table: its column of time, its key, and its query; `wanted` is a condition on the day.
+# For each table: its column of time, its key, and its query; `wanted` is a condition on the day, and `read` the one
+# that lets Delta Lake leave out the partitions that no wanted day looks back to.
 TABLES = {
     "delays": (
         "day", ("day", "origin", "carrier"),
@@ -84,9 +85,9 @@ def table(folder: Path, name: str) -> str:
     return f"delta.`{folder}/tables/{name}`"
 
 
-def query_of(folder: Path, name: str, wanted: str) -> str:
+def query_of(folder: Path, name: str, wanted: str, read: str = "TRUE") -> str:
     paths = {each: table(folder, each) for each in ("flights", *TABLES)}
-    return TABLES[name][2].format(wanted=wanted, **paths)
+    return TABLES[name][2].format(wanted=wanted, read=read, **paths)
 
 
 def first(spark: Any, folder: Path) -> None:
@@ -110,8 +111,11 @@ def correct(spark: Any, folder: Path, day: dt.date, file: str) -> None:
         f"{folder}/tables/flights"
     )
     for name, (column, key, _) in TABLES.items():
+        read = "TRUE"
         if name in _LOOK_BACK:
-            begin, end = day, day + dt.timedelta(days=_LOOK_BACK[name])
+            back = dt.timedelta(days=_LOOK_BACK[name])
+            begin, end = day, day + back
+            read = f"d.day BETWEEN '{begin - back}' AND '{end}'"
             wanted = there = f"day BETWEEN '{begin}' AND '{end}'"
         else:
             unit = column
@@ -125,7 +129,7 @@ def correct(spark: Any, folder: Path, day: dt.date, file: str) -> None:
         matches = " AND ".join(f"t.{column} = s.{column}" for column in key)
         in_range = there.replace(column, f"t.{column}", 1)
         spark.sql(f"""
-            MERGE INTO {table(folder, name)} t USING ({query_of(folder, name, wanted)}) s
+            MERGE INTO {table(folder, name)} t USING ({query_of(folder, name, wanted, read)}) s
             ON {matches} AND {in_range}
             WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *
             WHEN NOT MATCHED BY SOURCE AND {in_range} THEN DELETE

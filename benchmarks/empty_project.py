@@ -1,4 +1,4 @@
-"""The flights project with one more asset that does nothing: what a Dagster run costs by itself."""
+"""The flights project with one more asset that does nothing: what a Dagster run of it costs by itself."""
 
 import dagster as dg
 

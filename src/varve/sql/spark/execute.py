@@ -62,7 +62,8 @@ def rows_of(
             must have no rows outside the partitions that the planner knows of.
     """
     partition_scopes = [scopes.of(key) for key in keys]
-    if not scopes.axes:
+    # To find a form for many scopes asks Spark for four plans; for one it would be no cheaper than the author's text.
+    if not scopes.axes or len(partition_scopes) == 1:
         return per_scope_rows(spark, scopes, query, partition_scopes, inputs)
     together = together_rows(spark, scopes, query, partition_scopes, inputs, read=read)
     return per_scope_rows(spark, scopes, query, partition_scopes, inputs) if together is None else together

@@ -33,6 +33,7 @@ install: $(INSTALLED) ## Set up .venv: Varve, its dependencies at pinned version
 $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Varve needs Python 3.11 or newer; say which: make PYTHON=python3.12")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo 'Installing Varve, Spark, Dagster and what the tests need into $(VENV): two to three minutes the first time.'
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,docs]'
 	@# Where Python is told to write no bytecode, every process of a test would compile all of this again: 2 s each.
 	@$(BIN)/python -m compileall -q -j 2 src pipeline_defs resources assets tests benchmarks

@@ -762,19 +762,23 @@ def test_what_works_in_an_environment_that_is_dropped_meanwhile_says_so(
     assert [each["name"] for each in shop.json("env", "list")] == ([] if command == "env run" else [name])
 
 
+def about(landing: Path, shop: Store) -> dict[str, str]:
+    """What the doctor says of the landing folder, with what to do; other tests have the same catalog."""
+    findings = [finding for finding in shop.json("doctor")["findings"] if str(landing) in finding["problem"]]
+    return {finding["problem"]: finding["remedy"] for finding in findings}
+
+
 def test_the_doctor_names_files_that_no_dataset_reads(shop_at_rest: Store) -> None:
     shop = shop_at_rest
     landing = shop.root / "landing"
-    assert shop.json("doctor")["findings"] == []
+    assert about(landing, shop) == {}
     for folder in (f"{shop.db}/sale", f"{shop.db}/revenue", f"{shop.db}/sales"):
         (landing / folder).mkdir(parents=True)
         (landing / folder / "notes.csv").write_text("product,cents\n")
     shop.sql("broken", "AS SELECT nothing FROM {db}.sales;")
     (landing / shop.db / "broken").mkdir()
     (landing / shop.db / "broken" / "notes.csv").write_text("product,cents\n")
-    found = {
-        finding["problem"]: finding["remedy"] for finding in shop.json("doctor")["findings"] if not finding["dataset"]
-    }
+    found = about(landing, shop)
     assert found == {
         f"{landing}/{shop.db}/sale has files, and no dataset of this project reads them":
             f"Those of {shop.db}.sales are read in {landing}/{shop.db}/sales.",

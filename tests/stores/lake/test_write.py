@@ -11,7 +11,6 @@ import pytest
 
 from tests.support.sales import COLUMNS, DETROIT, PARIS, ZURICH, key, sales_dataset
 from varve.model.batch import Bounds
-from varve.model.content import content_of
 from varve.model.dataset import Dataset, StoreKind
 from varve.model.errors import BadInput, ExpectationFailed, VarveError, VerifyFailed
 from varve.model.expectation import Expectation, Of
@@ -20,6 +19,7 @@ from varve.model.store_options import LakeOptions
 from varve.services.settings import Compression, ContentHash
 from varve.stores.expectations import audit
 from varve.stores.folders import write
+from varve.stores.folders.hash_text import content_of
 from varve.stores.folders.layout import Layout
 from varve.stores.lake import projection
 from varve.stores.lake.store import LakeStore

@@ -12,8 +12,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from varve.model.batch import Hashes
-from varve.model.content import content_of
 from varve.model.schema import ColumnType, Kind, column_set
+from varve.stores.folders.hash_text import content_of
 from varve.stores.frames import partition_texts, texts_of
 
 if TYPE_CHECKING:

@@ -16,11 +16,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from varve.model.batch import Part
-from varve.model.content import added_content, sums_of
 from varve.model.errors import NOTHING_LOST, MissingUpstream, VerifyFailed
 from varve.services.files import open_files
 from varve.stores.folders.file_calls import at_once
 from varve.stores.folders.footers import data_files
+from varve.stores.folders.hash_text import added_content, sums_of
 from varve.stores.folders.write import EMPTY_FILE, survey
 
 if TYPE_CHECKING:

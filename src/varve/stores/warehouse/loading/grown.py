@@ -15,8 +15,8 @@ from psycopg import sql
 
 from varve.catalog.parts import rows_of
 from varve.model.batch import BatchId, Part, TakenFile
-from varve.model.content import added_content
 from varve.model.errors import NOTHING_LOST, VerifyFailed
+from varve.stores.folders.hash_text import added_content
 from varve.stores.warehouse.tables import notes, view
 
 if TYPE_CHECKING:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from varve.model.content import added_content, content_of, sums_of
 from varve.model.schema import Column, ColumnType
+from varve.stores.folders.hash_text import added_content, content_of, sums_of
 
 LOW, HIGH = Column("low", ColumnType("BIGINT")), Column("high", ColumnType("BIGINT"))
 FF = "ffffffffffffffff"

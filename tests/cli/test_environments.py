@@ -776,13 +776,17 @@ def test_the_doctor_names_files_that_no_dataset_reads(shop_at_rest: Store) -> No
         (landing / folder).mkdir(parents=True)
         (landing / folder / "notes.csv").write_text("product,cents\n")
     shop.sql("broken", "AS SELECT nothing FROM {db}.sales;")
-    (landing / shop.db / "broken").mkdir()
-    (landing / shop.db / "broken" / "notes.csv").write_text("product,cents\n")
+    # Files of others that a dataset reads as a table are read, too.
+    table = f"EXTERNAL OPTIONS (source = 'parquet', folder = '{landing}/of_others/prices');"
+    shop.sql("prices", table, columns="(product STRING, cents BIGINT)")
+    for folder in (f"{shop.db}/broken", "of_others/prices"):
+        (landing / folder).mkdir(parents=True)
+        (landing / folder / "notes.csv").write_text("product,cents\n")
     found = about(landing, shop)
     assert found == {
         f"{landing}/{shop.db}/sale has files, and no dataset of this project reads them":
             f"Those of {shop.db}.sales are read in {landing}/{shop.db}/sales.",
-        f"{landing}/{shop.db}/revenue has files, and {shop.db}.revenue takes none: its rows are computed":
+        f"{landing}/{shop.db}/revenue has files, and {shop.db}.revenue takes no files that arrive":
             "Move them to the dataset that is to take them, or away.",
     }  # fmt: skip
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import os
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -37,6 +38,22 @@ def test_what_no_dataset_reads_is_named_by_its_folder(tmp_path: Path, file: str,
     (tmp_path / "shop" / "empty").mkdir(parents=True, exist_ok=True)
     assert unread_folders(str(tmp_path), READ) == unread
     assert unread_folders(f"file://{tmp_path}", READ) == unread
+
+
+def test_a_folder_that_we_may_not_open_is_none_of_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "lost+found").mkdir()
+    (tmp_path / "shop" / "sale").mkdir(parents=True)
+    (tmp_path / "shop" / "sale" / "a.csv").write_text("1")
+    scandir = os.scandir
+
+    def scan(folder: str) -> Any:
+        # These tests may run as root, who may open everything.
+        if str(folder).endswith("lost+found"):
+            raise PermissionError(13, "Permission denied", folder)
+        return scandir(folder)
+
+    monkeypatch.setattr(os, "scandir", scan)
+    assert unread_folders(str(tmp_path), READ) == ["shop/sale"]
 
 
 def test_a_root_that_is_not_there_has_none(tmp_path: Path) -> None:

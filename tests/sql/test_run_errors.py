@@ -44,12 +44,18 @@ CASES = [
      "the value 1000 does not fit into DECIMAL(3, 1)."),
     ("SELECT CAST(n AS INT) + 2147483647 AS x FROM t.a WHERE day = the_day", "CAST(n AS INT) + 2147483647",
      "the result does not fit into its type. CAST to a wider one before counting, such as BIGINT or DECIMAL(38, 0)"),
+    ("SELECT CAST(n + 2147483647 AS INT) + n AS x FROM t.a WHERE day = the_day", "CAST(n + 2147483647 AS INT) + n",
+     "the result does not fit into its type. CAST to a wider one before counting, such as BIGINT or DECIMAL(38, 0)"),
     # Spark gives no place for these.
     ("SELECT RAISE_ERROR('no ' || s) AS x FROM t.a WHERE day = the_day", "", "shop.sql: it says: no bread"),
     ("SELECT TO_TIMESTAMP(s, 'yyyy') AS x FROM t.a WHERE day = the_day", "",
      "shop.sql: Text 'bread' could not be parsed at index 0. TRY_TO_TIMESTAMP gives NULL for a text of another format."),
     ("SELECT CAST(n * 1000 AS TINYINT) AS x FROM t.a WHERE day = the_day", "", "the value 1000 of type INT does not fit into TINYINT."),
 ]  # fmt: skip
+
+# Over the rows of one partition, which are here few and known, Spark finds the sum within that already does not fit;
+# over many it names the sum into which its optimizer has put both.
+INNER = {"CAST(n + 2147483647 AS INT) + n": "n + 2147483647"}
 
 
 @pytest.mark.parametrize("partitions", [1, 3])
@@ -74,7 +80,8 @@ def test_rows_that_break_a_query_are_told_at_their_place(
     assert bool(excerpt) == bool(marked)
     if marked:
         line, carets = excerpt
-        assert line[carets.index("^") : carets.index("^") + carets.count("^")] == marked
+        expected = INNER.get(marked, marked) if partitions == 1 else marked
+        assert line[carets.index("^") : carets.index("^") + carets.count("^")] == expected
         number = HEADER.count("\n") + query[: query.index(marked)].count("\n") + 1
         assert message.startswith(f"shop.sql:{number}:{carets.index('^') - 3}: ")
 

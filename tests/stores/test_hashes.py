@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shutil
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,13 +15,15 @@ from varve.model.dataset import Dataset, StoreKind
 from varve.model.errors import MissingUpstream
 from varve.model.schema import Column, ColumnType, Schema, column_set
 from varve.stores.comparison import hash_replaced
+from varve.stores.folders import content
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from tests.support.workbench import Workbench
     from varve.catalog.catalog import Catalog
-    from varve.model.batch import Hashes
+    from varve.model.batch import Batch, Hashes
+    from varve.model.build import Build
     from varve.model.partitions.key import PartitionKey
 
 pytestmark = pytest.mark.spark
@@ -64,7 +67,12 @@ def hashes_of(catalog: Catalog, dataset: Dataset) -> dict[str, tuple[str | None,
         "select partition, content, digests from varve.current join varve.batch using (dataset, partition, batch_id) "
         "where dataset = %s", (dataset.name,),
     )  # fmt: skip
-    return {path: (content, digests) for path, content, digests in rows}
+    return {path: (whole, digests) for path, whole, digests in rows}
+
+
+def still_unhashed(catalog: Catalog, build: Build, batches: dict[str, Batch]) -> list[Batch]:
+    sets, whole = content.set_names(build), content.can_hash(build.dataset.schema.columns)
+    return HashesOfBatches(catalog.connection).unhashed(build.dataset.name, list(batches.values()), sets, whole=whole)
 
 
 def test_batches_have_the_same_hashes_whichever_run_made_them_and_when(
@@ -81,9 +89,9 @@ def test_batches_have_the_same_hashes_whichever_run_made_them_and_when(
     without = catalog.current(sales.name)
     later = published(workbench, catalog, sales, keys, [*ROWS[:3], (DETROIT, "pen", 1)])
     build = replace(workbench.begin(catalog, sales, keys), column_sets=(SOLD,), compared=True)
-    assert HashesOfBatches(catalog.connection).unhashed(build, list(without.values())) == []
+    assert still_unhashed(catalog, build, without) == []
     made_later = {
-        path: (content, digests) for path, content, digests in catalog.connection.execute(
+        path: (whole, digests) for path, whole, digests in catalog.connection.execute(
             "select partition, content, digests from varve.batch where dataset = %s and batch_id = %s",
             (sales.name, without[PARIS.path].batch_id.millis),
         )
@@ -110,7 +118,7 @@ def test_whole_rows_are_not_equal_to_rows_with_a_column_more(
     assert {path: digests for path, (_, digests) in narrow.items()} == {
         path: of_rows.digests for path, of_rows in of_batches.items()
     }
-    assert all(content is not None for content, _ in narrow.values())
+    assert all(whole is not None for whole, _ in narrow.values())
 
 
 def test_a_batch_that_cannot_be_read_stops_no_build(
@@ -130,7 +138,7 @@ def test_a_batch_that_cannot_be_read_stops_no_build(
     monkeypatch.setattr(type(store), "hashes", gone)
     with caplog.at_level(logging.WARNING):
         after = published(workbench, catalog, sales, keys, ROWS)
-    assert all(content is not None for content, _ in after.values())
+    assert all(whole is not None for whole, _ in after.values())
     assert "its readers are computed even where they would get the same rows: day=2013-01-05 is gone" in caplog.text
 
 
@@ -147,6 +155,35 @@ def test_a_batch_that_somebody_publishes_or_sweeps_in_this_moment_is_not_waited_
         somebody.execute(
             "select from varve.batch where dataset = %s and partition = %s for update", (sales.name, PARIS.path)
         )
-        HashesOfBatches(catalog.connection).record(build, before, made)
+        HashesOfBatches(catalog.connection).record(sales.name, before, made)
     somebody.close()
-    assert {path for path, (content, _) in hashes_of(catalog, sales).items() if content} == {ZURICH.path}
+    assert {path for path, (whole, _) in hashes_of(catalog, sales).items() if whole} == {ZURICH.path}
+
+
+def test_what_cannot_be_hashed_is_not_read_again_and_again(workbench: Workbench, catalog: Catalog) -> None:
+    """Spark hashes no maps: whole rows have no hash, and neither has a set of columns with one."""
+    tags = Column("tags", ColumnType("MAP<STRING, STRING>"))
+    tagged = replace(sales_dataset(StoreKind.LAKE), schema=Schema((*COLUMNS.columns, tags)))
+    keys = [PARIS, ZURICH]
+    frame = workbench.frame(tagged, ROWS).selectExpr("*", "map('a', product) as tags")
+    before = workbench.publish_frame(tagged, keys, frame)
+    build = replace(workbench.begin(catalog, tagged, keys), column_sets=(SOLD, (tags,)), compared=True)
+    assert still_unhashed(catalog, build, before) == list(before.values())
+    assert hash_replaced(workbench.store(tagged, catalog), catalog, build) == len(keys)
+    assert set(hashes_of(catalog, tagged)[PARIS.path][1] or ()) == {column_set(SOLD)}
+    assert hash_replaced(workbench.store(tagged, catalog), catalog, build) == 0
+    catalog.release(build)
+
+
+def test_a_folder_that_is_gone_is_told_and_stops_no_build(
+    workbench: Workbench, catalog: Catalog, caplog: pytest.LogCaptureFixture
+) -> None:
+    sales, keys = sales_dataset(StoreKind.LAKE), [PARIS, ZURICH]
+    published(workbench, catalog, sales, keys, ROWS, compared=False)
+    gone = catalog.current(sales.name)[PARIS.path].location
+    shutil.rmtree(gone.removeprefix("file://"))
+    with caplog.at_level(logging.WARNING):
+        after = published(workbench, catalog, sales, keys, ROWS)
+    assert all(whole is not None for whole, _ in after.values())
+    assert gone in caplog.text
+    assert "its readers are computed even where they would get the same rows" in caplog.text

@@ -12,6 +12,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from varve.catalog.planning.hashes import HashesOfBatches
+from varve.stores.folders import content
 
 if TYPE_CHECKING:
     from varve.catalog.catalog import Catalog
@@ -29,12 +30,15 @@ def hash_replaced(store: Store, catalog: Catalog, build: Build) -> int:
     # The hash of rows that were added to others cannot be compared column by column.
     if not build.compared or build.growth:
         return 0
-    known = HashesOfBatches(catalog.connection)
-    unhashed = known.unhashed(build, list(catalog.current(build.dataset.name, build.partitions).values()))
+    name, known = build.dataset.name, HashesOfBatches(catalog.connection)
+    unhashed = known.unhashed(
+        name, list(catalog.current(name, build.partitions).values()), content.set_names(build),
+        whole=content.can_hash(build.dataset.schema.columns),
+    )  # fmt: skip
     if not unhashed:
         return 0
     try:
-        known.record(build, unhashed, store.hashes(build, unhashed))
+        known.record(name, unhashed, store.hashes(build, unhashed))
     except Exception as error:  # noqa: BLE001
         logger.warning(
             "%s: the rows that it replaces could not be hashed, so that its readers are computed even where they would "

@@ -9,8 +9,6 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from varve.model.schema import column_set
-
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -30,7 +28,7 @@ _OTHER_CODE = """
 _UNHASHED = """
     select b.partition from unnest(%s::text[], %s::bigint[]) t (partition, batch_id)
     join varve.batch b on (b.dataset, b.partition, b.batch_id) = (%s, t.partition, t.batch_id)
-    where b.content is null or not coalesce(b.digests, '{}') ?& %s::text[]
+    where (%s and b.content is null) or not coalesce(b.digests, '{}') ?& %s::text[]
 """
 # What is there already was made by the run that wrote the rows. Batches that somebody publishes or sweeps in this
 # moment go without: to wait for them, while holding others, could be a deadlock.
@@ -63,16 +61,15 @@ class HashesOfBatches:
         parameters = (build.dataset.name, build.paths, build.code_version)
         return bool(build.code_version) and self.connection.execute(_OTHER_CODE, parameters).rowcount > 0
 
-    def unhashed(self, build: Build, batches: Sequence[Batch]) -> list[Batch]:
-        """Those of the batches, of partitions of the build, that lack a hash which those of the build have."""
-        names = [column_set(columns) for columns in build.column_sets]
+    def unhashed(self, dataset: str, batches: Sequence[Batch], sets: Sequence[str], *, whole: bool) -> list[Batch]:
+        """Those of the batches, one of each partition, that lack a hash: of whole rows, or of a set of columns."""
         partitions, ids = [batch.partition for batch in batches], [batch.batch_id.millis for batch in batches]
-        rows = self.connection.execute(_UNHASHED, (partitions, ids, build.dataset.name, names))
+        rows = self.connection.execute(_UNHASHED, (partitions, ids, dataset, whole, list(sets)))
         without = {path for (path,) in rows}
         return [batch for batch in batches if batch.partition in without]
 
-    def record(self, build: Build, batches: Sequence[Batch], hashes: Mapping[str, Hashes]) -> None:
-        """Record the hashes of batches of partitions of the build."""
+    def record(self, dataset: str, batches: Sequence[Batch], hashes: Mapping[str, Hashes]) -> None:
+        """Record the hashes of batches, one of each partition, by partition."""
         known = [(batch, hashes[batch.partition]) for batch in batches if batch.partition in hashes]
         self.connection.execute(
             _RECORD,
@@ -81,6 +78,6 @@ class HashesOfBatches:
                 [batch.batch_id.millis for batch, _ in known],
                 [of_rows.content for _, of_rows in known],
                 [json.dumps(dict(of_rows.digests)) for _, of_rows in known],
-                build.dataset.name,
+                dataset,
             ),
         )

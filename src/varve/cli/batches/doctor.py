@@ -89,10 +89,12 @@ def doctor(dataset: str | None, *, deep: bool = False) -> Examined:
         examined.findings += of_hosts(history, settings, _session) if dataset is None else []
         examined.findings += look.of_drops()
         for name in kinds:
+            if is_dropped(name) or name in of_others:
+                continue
             present = history.present(name)
             declared = graph.datasets.get(name)
-            # Where only failed batches are left of a declaration that was withdrawn, nobody can miss anything.
-            if is_dropped(name) or name in of_others or (declared is None and not present):
+            if declared is None and not present:
+                # Only failed batches are left of a declaration that was withdrawn: nobody can miss anything.
                 continue
             examined.datasets += 1
             examined.batches += len(present)

@@ -160,11 +160,15 @@ def of_unread(landing: str, graph: Graph, of_others: Iterable[str]) -> Iterator[
         return
     # Nobody knows what a file with errors would declare.
     broken = {broken.name for broken in graph.broken}
+    # Folders of others that are read as tables may be anywhere.
+    tables = [str(dataset.external).rstrip("/") for dataset in graph.datasets.values() if dataset.external is not None]
     for folder in unread_folders(landing, {*takes_files, *of_others, *broken}):
         name = folder.replace("/", ".")
         place = f"{landing}/{folder}" if folder else landing
+        if folder and any(f"{table}/".startswith(f"{place}/") for table in tables):
+            continue
         if name in graph.datasets:
-            problem = f"{place} has files, and {name} takes none: its rows are computed"
+            problem = f"{place} has files, and {name} takes no files that arrive"
             yield Finding("", "", None, problem, "Move them to the dataset that is to take them, or away.")
         else:
             problem = f"{place} has files, and no dataset of this project reads them"

@@ -43,10 +43,10 @@ def unread_folders(root: str, read: Collection[str]) -> list[str]:
 
 
 def _entries(files: AbstractFileSystem, folder: str) -> Iterator[tuple[str, str]]:
-    """Name and kind of what is visible in a folder."""
+    """Name and kind of what is visible in a folder; nothing where we may not look, as below `lost+found`."""
     try:
         entries = files.ls(folder, detail=True, refresh=True)
-    except FileNotFoundError:
+    except (FileNotFoundError, PermissionError):
         return
     for entry in entries:
         name = entry["name"].rstrip("/").rsplit("/", 1)[-1]

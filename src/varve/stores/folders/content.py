@@ -71,6 +71,11 @@ def digests(build: Build, rows: int, totals: Mapping[str, Any]) -> dict[str, str
     return {name: digest for name, digest in hashes.items() if digest is not None}
 
 
+def set_names(build: Build) -> list[str]:
+    """The names of the sets of columns by which the rows of a build are hashed: the keys of `digests`."""
+    return [column_set(columns) for _, columns in _sets(build)]
+
+
 def _sets(build: Build) -> list[tuple[str, list[Column]]]:
     """The sets that Spark can hash, with how the names of their sums end.
 

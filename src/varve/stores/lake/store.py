@@ -184,10 +184,11 @@ class LakeStore:
 
     def hashes(self, build: Build, batches: Sequence[Batch]) -> Mapping[str, Hashes]:
         """See `Store.hashes`: the footers tell the columns."""
+        self.refuse_missing(build.dataset, batches)
         files, _ = open_files(self.layout.root)
         columns = at_once(partial(footers.column_names, files), [batch.location for batch in batches])
         of_batches = {batch.partition: names for batch, names in zip(batches, columns, strict=True)}
-        return content.of_batches(build, self.read(build.dataset, batches), of_batches)
+        return content.of_batches(build, self._scan(build.dataset, [batch.location for batch in batches]), of_batches)
 
     def examine(self, dataset: Dataset, batches: Sequence[Batch], *, deep: bool = False) -> list[Finding]:
         """See `Store.examine`."""

@@ -178,7 +178,7 @@ class WarehouseStore:
 
     def hashes(self, build: Build, batches: Sequence[Batch]) -> Mapping[str, Hashes]:
         """See `Store.hashes`: of the rows as they are loaded."""
-        notes.ensure_tables(self.catalog.connection)
+        self.refuse_missing(build.dataset, batches)
         tables = BatchTables.of(self.catalog.connection, build.dataset.name, batches)
         columns = shape.columns_of(self.catalog.connection, periods_schema(build.dataset), [*tables.of_all(batches)])
         of_batches = {

@@ -5,6 +5,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 # Written beside the archive of Spark's classes, once that is whole.
 CLASSES := $(VENV)/spark-classes.place
+JAR := src/varve/services/jvm/varve.jar
 DAYS ?= 28
 HOURS ?= 1
 SEED ?= 1
@@ -23,7 +24,7 @@ IN_MEMORY := $(BIN)/python -m tests.support.in_memory
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo ui test test-fast torture torture-long lint style types imports lint-deploy docs format bench bench-quick down \
-  browser pooler prepared clean
+  browser pooler prepared clean jar
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -39,7 +40,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@$(BIN)/python -m compileall -q -j 2 src pipeline_defs resources assets tests benchmarks
 	@touch $@
 
-$(CLASSES): $(INSTALLED)
+$(CLASSES): $(INSTALLED) $(JAR)
 	$(BIN)/python -m tests.support.class_archive
 
 demo: $(INSTALLED) ## Real flights through the whole pipeline, then a correction that no reader notices (DAYS=28)
@@ -87,6 +88,9 @@ lint-deploy: # deploy/, by hadolint, helm and kubernetes-validate, which must be
 
 docs: $(INSTALLED) ## The pages of docs/ as a site in .site/; a broken link fails
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+jar: $(INSTALLED) ## Compile the Java of src/varve/services/jvm/source into varve.jar, which needs a JDK
+	$(BIN)/python -m tests.support.jar
 
 format: $(INSTALLED) ## Put the code into its canonical format
 	$(BIN)/ruff check --fix .

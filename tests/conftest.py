@@ -144,6 +144,25 @@ def _migrations_of_dagster_are_read_once() -> Iterator[None]:
     ScriptDirectory.from_config = of_config  # type: ignore[method-assign]
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _the_command_line_is_made_once() -> Iterator[None]:
+    """Each call of a command within a test would make all hundred commands of their signatures: 0.1 s."""
+    import typer.testing
+
+    of_app, known = typer.testing._get_command, dict[tuple[int, int, int], Any]()
+
+    def get_command(app: typer.Typer) -> Any:
+        # A project may add commands of its own.
+        place = (id(app), len(app.registered_commands), len(app.registered_groups))
+        if place not in known:
+            known[place] = (app, of_app(app))
+        return known[place][1]
+
+    typer.testing._get_command = get_command
+    yield
+    typer.testing._get_command = of_app
+
+
 @pytest.fixture(scope="session")
 def home() -> Iterator[Path]:
     """A home folder with a short path, as a unix socket's must be."""

@@ -35,6 +35,8 @@ _KEYS: dict[str, tuple[type, str]] = {
     "deployments": (dict, "a table [tool.varve.deployments.NAME] for each"),
     "deployment": (str, 'deployment = "NAME"'),
 }
+# The settings that were read last, with what they were read from.
+_KEPT: dict[str, tuple[object, Settings]] = {}
 
 
 class NoProject(VarveError):
@@ -136,7 +138,13 @@ class Project:
         """The settings as they are now: the environment's, else those of the file, else the defaults."""
         from varve.services.settings import Settings
 
-        return Settings(**self._given())
+        given = self._given()
+        variables = [(name, value) for name, value in os.environ.items() if name.upper().startswith("VARVE_")]
+        asked = (repr(sorted(given.items())), *sorted(variables))
+        # Reading them takes 4 ms, and a command asks a dozen times.
+        if (kept := _KEPT.get("last")) is None or kept[0] != asked:
+            kept = _KEPT["last"] = (asked, Settings(**given))
+        return kept[1]
 
     @property
     def sensor_settings(self) -> SensorSettings:

@@ -15,7 +15,7 @@ import pytest
 
 from tests.dagster.test_sql_assets import HEAD, materialise, rows
 from varve.dagster.assets.sql_assets import sql_assets
-from varve.services.java import java_home
+from varve.services.jvm.java import java_home
 from varve.sql.sql_project import compiled
 from varve.sql.syntax.errors import SourceFile, SqlErrors
 from varve.stores.folders import clean

@@ -18,7 +18,7 @@ import pyspark
 
 from tests.deploy.executor_python import executor_python
 from tests.support.project import ROOT
-from varve.services.java import java_home
+from varve.services.jvm.java import java_home
 
 if TYPE_CHECKING:
     from tests.deploy.images import Image, Service

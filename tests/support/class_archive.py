@@ -41,7 +41,7 @@ def make(archive: Path) -> None:
     """Let a server do a little of everything, and write the classes that it has loaded when it ends."""
     from psutil import Process
 
-    from varve.services.java import java_home
+    from varve.services.jvm.java import java_home
     from varve.services.settings import Settings
     from varve.services.spark import open_session
     from varve.services.spark_server import SparkServer

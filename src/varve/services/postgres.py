@@ -54,12 +54,8 @@ def connect(
     Its settings do not depend on the defaults of a role, a database or a server (sessions.py); timestamps are in UTC.
     `connecting` are parameters of libpq; `starting`: whether the embedded server is started where it is down.
     """
-    if starting or settings.postgres_url is not None:
-        url = warehouse_url(settings)
-    else:
-        url = PostgresServer(settings.home_dir).url(CATALOG_DATABASE)
     try:
-        connection = open_session(url, application=application, connecting=connecting)
+        connection = _session(settings, application, connecting, starting=starting)
         _refuse_pooler(connection)
         if settings.embedded_postgres:
             # Nobody else's code uses it: whatever is newer upgrades the catalog (catalog/schema.py).
@@ -68,6 +64,21 @@ def connect(
         where = "VARVE_POSTGRES_URL" if settings.postgres_url else "the embedded server"
         raise ServiceUnavailable(f"PostgreSQL ({where}) cannot be reached: {redacted(str(error).strip())}") from error
     return connection
+
+
+def _session(
+    settings: Settings, application: str, connecting: Mapping[str, str | int] | None, *, starting: bool
+) -> psycopg.Connection:
+    if settings.postgres_url is not None:
+        return open_session(libpq_url(settings.postgres_url), application=application, connecting=connecting)
+    url = PostgresServer(settings.home_dir).url(CATALOG_DATABASE)
+    try:
+        # It is up, but for the first time: looking whether it is would be a second connection for each.
+        return open_session(url, application=application, connecting=connecting)
+    except psycopg.OperationalError:
+        if not starting:
+            raise
+    return open_session(warehouse_url(settings), application=application, connecting=connecting)
 
 
 def _refuse_pooler(connection: psycopg.Connection) -> None:

@@ -9,6 +9,7 @@ Not here: which server it is (postgres.py).
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
 
@@ -71,7 +72,12 @@ def settings_statement(wanted: Mapping[str, str] | None = None, *, local: bool =
     `wanted` are settings that differ from those of all sessions. Settings that an older server does not have are left
     out. A setting that has its value already costs nothing.
     """
-    pairs = {**_WANTED, "synchronous_commit": _DURABLE, **(wanted or {})}
+    return _statement(tuple((wanted or {}).items()), local)
+
+
+@cache
+def _statement(wanted: tuple[tuple[str, str], ...], local: bool) -> str:  # noqa: FBT001 - of one caller
+    pairs = {**_WANTED, "synchronous_commit": _DURABLE, **dict(wanted)}
     rows = [sql.SQL("({}, {})").format(sql.Literal(name), sql.Literal(value)) for name, value in pairs.items()]
     statement = sql.SQL(_SETTINGS).format(
         local=sql.Literal(local), wanted=sql.SQL(", ").join(rows), weak=sql.SQL(", ").join(map(sql.Literal, _TOO_WEAK))

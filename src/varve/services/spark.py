@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from varve.model.errors import ServiceUnavailable
 from varve.services.addresses import remote_address
-from varve.services.java import java_home
+from varve.services.jvm.class_path import add_our_classes, of_our_classes
+from varve.services.jvm.java import java_home
 from varve.services.secrets import redacted, spark_properties, without_secrets
 from varve.services.spark_server import SparkServer, static_conf, utf8_locale
 
@@ -226,7 +227,10 @@ def _classic_conf(settings: Settings) -> dict[str, str]:
         os.environ["JAVA_HOME"] = str(java_home(settings.home_dir))
         os.environ["LC_ALL"] = utf8_locale()
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        return conf
+        if not runs_in_the_driver(settings.spark_master):
+            return conf
+        add_our_classes(os.environ)
+        return of_our_classes(conf)
     ours = ("spark.driver.", "spark.sql.warehouse")
     return {name: value for name, value in conf.items() if not name.startswith(ours)} | settings.spark_conf
 

@@ -28,7 +28,8 @@ from filelock import FileLock
 
 from varve.model.errors import ServiceUnavailable
 from varve.services.folders import writable
-from varve.services.java import java_home
+from varve.services.jvm.class_path import add_our_classes, hive_first, of_our_classes
+from varve.services.jvm.java import java_home
 from varve.services.ports import free_port, refuse_taken_port
 
 if TYPE_CHECKING:
@@ -175,7 +176,8 @@ class SparkServer:
         # A token or a Spark of the caller's environment belongs to another server.
         for name in ("SPARK_CONNECT_AUTHENTICATE_TOKEN", "SPARK_HOME", "SPARK_CONF_DIR", "SPARK_REMOTE"):
             environment.pop(name, None)
-        conf = static_conf(self.settings)
+        add_our_classes(environment)
+        conf = hive_first(of_our_classes(static_conf(self.settings)))
         # Any free port, unless the settings name one: 15002 may soon be somebody else's.
         conf["spark.local.connect.server.port"] = str(self.settings.spark_port or free_port())
         starter = subprocess.Popen(

@@ -16,7 +16,7 @@ import pytest
 
 from tests.support.environment import clean_environment
 from tests.support.project import ROOT
-from varve.services.java import java_home
+from varve.services.jvm.java import java_home
 from varve.services.ports import free_port
 from varve.services.postgres import warehouse_url
 

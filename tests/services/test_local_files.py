@@ -1,0 +1,113 @@
+"""Permissions on the local file system: what Spark writes gets them from our class, without a process each."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support import jar
+from tests.support.environment import clean_environment
+from varve.services.jvm.class_path import JAR, add_our_classes, hive_first, of_our_classes
+from varve.services.settings import Settings
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+# Writes three partitions into a folder whose files belong to its group, and says which permissions all have.
+WRITER = """
+import json, os, sys
+from pathlib import Path
+from varve.services.settings import Settings
+from varve.services.spark import open_session
+
+os.umask(0o027)
+session = open_session(Settings(), json.loads(sys.argv[2]))
+frame = session.range(9).selectExpr("id", "id % 3 AS part").coalesce(1)
+frame.write.partitionBy("part").parquet(sys.argv[1])
+assert session.read.parquet(sys.argv[1]).count() == 9
+paths = [Path(sys.argv[1]), *Path(sys.argv[1]).rglob("*")]
+print(json.dumps(sorted({oct(path.stat().st_mode & 0o7777) for path in paths})))
+"""
+
+
+@pytest.fixture
+def noted(tmp_path: Path) -> Path:
+    """A folder for the PATH, whose `chmod` notes in `called` that it was called, and does its work."""
+    folder = tmp_path / "programs"
+    folder.mkdir()
+    real = shutil.which("chmod")
+    script = folder / "chmod"
+    script.write_text(f'#!/bin/sh\necho "$@" >> {folder}/called\nexec {real} "$@"\n', encoding="utf-8")
+    script.chmod(0o755)
+    return folder
+
+
+def written(noted: Path, home: Path, conf: dict[str, str]) -> tuple[list[str], list[str]]:
+    """The permissions of all that was written, and the calls of `chmod` for it."""
+    parent = home / "group"
+    parent.mkdir()
+    parent.chmod(0o2750)
+    environment = {
+        **clean_environment(),
+        "VARVE_HOME": str(home),
+        "VARVE_SPARK_MASTER": "local[1]",
+        "VARVE_SPARK_DRIVER_MEMORY": "1g",
+        "PATH": f"{noted}{os.pathsep}{os.environ['PATH']}",
+    }
+    command = [sys.executable, "-c", WRITER, str(parent / "rows"), json.dumps(conf)]
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=240)
+    assert ended.returncode == 0, ended.stderr
+    called = noted / "called"
+    calls = called.read_text(encoding="utf-8").splitlines() if called.exists() else []
+    return json.loads(ended.stdout.splitlines()[-1]), [call for call in calls if "/group/rows" in call]
+
+
+@pytest.mark.needs_seconds
+@pytest.mark.parametrize("whose", ["ours", "Hadoop's"])
+def test_a_write_starts_no_process_for_permissions_and_gives_those_that_hadoop_gives(
+    noted: Path, tmp_path: Path, whose: str
+) -> None:
+    """The umask of Spark is 022, whatever that of the process is; the bit of the group stays with new folders."""
+    conf = {} if whose == "ours" else {"spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.LocalFileSystem"}
+    permissions, calls = written(noted, tmp_path, conf)
+    assert permissions == ["0o2755", "0o644"]
+    # Otherwise this test would not notice that Spark has come to do it in another way.
+    assert bool(calls) == (whose != "ours")
+
+
+def test_the_jar_is_made_of_its_source() -> None:
+    with zipfile.ZipFile(JAR) as archive:
+        assert archive.read(jar.MANIFEST).decode() == jar.manifest(), "run `make jar`"
+        classes = {name for name in archive.namelist() if name.endswith(".class")}
+    assert classes == {"varve/PosixLocalFileSystem.class", "varve/PosixLocalFileSystem$Raw.class"}
+
+
+def test_class_paths_and_file_systems_of_others_stay() -> None:
+    environment = {"SPARK_DIST_CLASSPATH": "/opt/theirs/*"}
+    add_our_classes(environment)
+    add_our_classes(environment)
+    assert environment == {"SPARK_DIST_CLASSPATH": f"/opt/theirs/*{os.pathsep}{JAR}"}
+    assert of_our_classes({"spark.hadoop.fs.file.impl": "theirs.Files"}) == {
+        "spark.hadoop.fs.file.impl": "theirs.Files"
+    }
+    hive, theirs = hive_first({"spark.driver.extraClassPath": "/opt/theirs.jar"})["spark.driver.extraClassPath"].split(
+        ":"
+    )
+    assert "hive-common" in hive
+    assert theirs == "/opt/theirs.jar"
+
+
+def test_clusters_have_file_systems_of_their_own() -> None:
+    from varve.services.spark import _classic_conf
+
+    settings = Settings(spark_master="local-cluster[1,1,1024]")
+    assert "spark.hadoop.fs.file.impl" not in _classic_conf(settings)
+    settings = Settings(spark_master="spark://somewhere:7077")
+    assert "spark.hadoop.fs.file.impl" not in _classic_conf(settings)

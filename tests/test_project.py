@@ -332,7 +332,7 @@ def test_two_projects_with_different_homes_work_in_one_process(
     if connect_mode:
         url, token = SparkServer(settings).ensure_up()
         for project, setting in zip(
-            projects.values(), ('spark_driver_memory = "512m"', f'spark_remote = "{url}/;token={token}"'), strict=True
+            projects.values(), ('spark_driver_memory = "1g"', f'spark_remote = "{url}/;token={token}"'), strict=True
         ):
             with (project.root / "varve.toml").open("a") as file:
                 file.write(f"{setting}\n")

@@ -13,11 +13,15 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from unittest.mock import patch
 
 # Half of the processor time of a JVM that lives for minutes went to compiling what then hardly ran. Without the second
 # compiler it would have 48 MB for compiled code, which generated classes fill: a quarter of the time went to sweeping.
-# And every start collected its garbage whole, several times, only to find out how much room the classes need.
-JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:MetaspaceSize=256m -XX:+UseSerialGC -Xmn256m"
+# And every start collected its garbage whole, several times, only to find out how much room the classes need; as each
+# test did later, to find out how much room the objects need.
+JVM_OPTIONS = (
+    "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:MetaspaceSize=256m -XX:+UseSerialGC -Xms1g -Xmn400m"
+)
 ARCHIVE = Path(sys.prefix) / "spark-classes.jsa"
 # Beside an archive, the environment whose jars it was made from.
 _PLACE = ".place"
@@ -41,6 +45,7 @@ def make(archive: Path) -> None:
     """Let a server do a little of everything, and write the classes that it has loaded when it ends."""
     from psutil import Process
 
+    from varve.services import spark_server
     from varve.services.jvm.java import java_home
     from varve.services.settings import Settings
     from varve.services.spark import open_session
@@ -57,7 +62,9 @@ def make(archive: Path) -> None:
             place.write_text(sys.prefix, encoding="utf-8")
             return
         server = SparkServer(settings)
-        server.ensure_up()
+        # An archive fits a class path that begins with its own: ours is behind Spark's, where it is there at all.
+        with patch.object(spark_server, "add_our_classes"), patch.object(spark_server, "of_our_classes", dict):
+            server.ensure_up()
         try:
             session = open_session(settings)
             session.sql("CREATE DATABASE x")

@@ -28,7 +28,7 @@ from filelock import FileLock
 
 from varve.model.errors import ServiceUnavailable
 from varve.services.folders import writable
-from varve.services.jvm.class_path import add_our_classes, hive_first, of_our_classes
+from varve.services.jvm.class_path import add_our_classes, of_our_classes
 from varve.services.jvm.java import java_home
 from varve.services.ports import free_port, refuse_taken_port
 
@@ -177,7 +177,7 @@ class SparkServer:
         for name in ("SPARK_CONNECT_AUTHENTICATE_TOKEN", "SPARK_HOME", "SPARK_CONF_DIR", "SPARK_REMOTE"):
             environment.pop(name, None)
         add_our_classes(environment)
-        conf = hive_first(of_our_classes(static_conf(self.settings)))
+        conf = of_our_classes(static_conf(self.settings))
         # Any free port, unless the settings name one: 15002 may soon be somebody else's.
         conf["spark.local.connect.server.port"] = str(self.settings.spark_port or free_port())
         starter = subprocess.Popen(

@@ -144,6 +144,38 @@ def test_a_lost_partition_is_rebuilt(workbench: Workbench, catalog: Catalog, sal
     assert table(workbench, sales) == [(day, "Paris", "pen", 10), (day, "Zürich", "ink", 2)]
 
 
+def test_a_lost_one_among_many_is_rebuilt(workbench: Workbench, catalog: Catalog, sales: Dataset) -> None:
+    workbench.publish(sales, [PARIS, ZURICH], [(PARIS, "pen", 1), (ZURICH, "ink", 2)])
+    workbench.spark.sql(f"ALTER TABLE {projection.table_name(sales)} DROP PARTITION (day='2013-01-05', store='Paris')")
+    workbench.publish(sales, [PARIS, ZURICH], [(PARIS, "pen", 10), (ZURICH, "ink", 20)])
+    day = PARIS["day"]
+    assert table(workbench, sales) == [(day, "Paris", "pen", 10), (day, "Zürich", "ink", 20)]
+    assert catalog.lagging(sales.name) == {}
+
+
+def test_many_are_moved_in_one_call_of_the_metastore_whatever_their_names(
+    workbench: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sales = sales_dataset(StoreKind.LAKE, dimensions=(DAY, StaticDimension("store", ODD)))
+    keys = [key(store) for store in ODD]
+    workbench.publish(sales, keys, [(partition, "pen", place) for place, partition in enumerate(keys)])
+    before = table(workbench, sales)
+    calls = []
+    of_many = projection.move_partitions_sql
+    monkeypatch.setattr(
+        projection, "move_partitions_sql", lambda *given: calls.append(len(given[1])) or of_many(*given)
+    )
+    monkeypatch.setattr(projection, "set_location_sql", None)
+    monkeypatch.setattr(projection, "MOVE_AT_ONCE", 6)
+    after = workbench.publish(sales, keys, [(partition, "pen", 100 + place) for place, partition in enumerate(keys)])
+    assert calls == [6, 5]
+    assert table(workbench, sales) == sorted((*row[:-1], 100 + row[-1]) for row in before)  # type: ignore[operator]
+    shown = projection.shown(workbench.spark, sales)
+    assert {path: shown[path].rpartition("/")[2] for path in after} == {
+        path: batch.batch_id.folder for path, batch in after.items()
+    }
+
+
 def test_a_lost_table_is_rebuilt_by_the_first_publish_of_another_partition(
     workbench: Workbench, catalog: Catalog, sales: Dataset
 ) -> None:

@@ -15,6 +15,7 @@ from sqlglot import exp
 from varve.catalog.rows import declaration
 from varve.model.partitions.key import WHOLE, escape, parse_path
 from varve.model.schema import ColumnType
+from varve.services.jvm.class_path import PARTITIONS
 from varve.stores.folders import metastore
 from varve.stores.frames import spark_errors, spark_schema
 
@@ -32,7 +33,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 # One statement adds so many partitions; the metastore takes them in one call.
 ADD_AT_ONCE = 200
+# One call of the embedded metastore moves so many, all or none.
+MOVE_AT_ONCE = 1_000
 _NO_BATCH = "_no_batch"
+# What Spark says where the table or its partitions are gone.
+_LOST = {"TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND", "PARTITIONS_NOT_FOUND"}
 
 
 def table_name(dataset: Dataset) -> str:
@@ -80,6 +85,17 @@ def add_partitions_sql(dataset: Dataset, batches: Iterable[Batch], *, if_not_exi
 def set_location_sql(dataset: Dataset, batch: Batch) -> str:
     """Point an existing partition, or a table without partitions, at the folder of another batch."""
     return f"ALTER TABLE {table_name(dataset)} {_spec(batch.partition)}SET LOCATION {_literal(batch.location)}"
+
+
+def move_partitions_sql(dataset: Dataset, batches: Iterable[Batch]) -> str:
+    """Point many partitions that exist at their batches, by the procedure of services/jvm/source."""
+    keys, locations = [], []
+    for batch in batches:
+        texts = (text for pair in parse_path(batch.partition) for text in pair)
+        keys.append(f"MAP({', '.join(map(_literal, texts))})")
+        locations.append(_literal(batch.location))
+    table = f"{_literal(dataset.db)}, {_literal(dataset.table)}"
+    return f"CALL {PARTITIONS}.move({table}, ARRAY({', '.join(keys)}), ARRAY({', '.join(locations)}))"
 
 
 def no_batch(root: str) -> str:
@@ -169,11 +185,11 @@ def follow(spark: SparkSession, catalog: Catalog, layout: Layout, dataset: Datas
             catalog.forget_projection(dataset.name)
             lagging, projected = catalog.lagging(dataset.name), set()
         try:
-            moved = _move(uris, dataset, [batch for path, batch in lagging.items() if path in projected])
+            moved = _move(spark, uris, dataset, [batch for path, batch in lagging.items() if path in projected])
             left = {path: batch for path, batch in lagging.items() if path not in moved}
             _point(spark, dataset, list(left.values()), projected)
         except AnalysisException as error:
-            if error.getCondition() not in {"TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND", "PARTITIONS_NOT_FOUND"}:
+            if error.getCondition() not in _LOST:
                 raise
             # The metastore was lost: begin again with all current batches.
             _ensure_table(spark, layout, dataset)
@@ -238,17 +254,37 @@ def _ensure_table(spark: SparkSession, layout: Layout, dataset: Dataset) -> None
     spark.sql(create_table_sql(dataset, layout.table(dataset)))
 
 
-def _move(uris: str | None, dataset: Dataset, batches: Sequence[Batch]) -> set[str]:
-    """Point partitions at their batches by the metastore itself. Returns those that it could move."""
-    if uris is None or not batches or not dataset.partitioning.dimensions:
+def _move(spark: SparkSession, uris: str | None, dataset: Dataset, batches: Sequence[Batch]) -> set[str]:
+    """Point partitions at their batches, many in a call of the metastore. Returns those that it could move."""
+    if not batches or not dataset.partitioning.dimensions:
         return set()
-    try:
-        return {batch.partition for batch in metastore.move(uris, dataset, batches)}
-    except metastore.MetastoreUnusable as error:
-        logger.info(
-            "%s: Spark moves its partitions one by one, for the metastore does not answer us: %s", dataset, error
-        )
-        return set()
+    if uris is not None:
+        try:
+            return {batch.partition for batch in metastore.move(uris, dataset, batches)}
+        except metastore.MetastoreUnusable as error:
+            logger.info("%s: Spark moves its partitions, for the metastore does not answer us: %s", dataset, error)
+    return _move_by_our_class(spark, dataset, batches)
+
+
+def _move_by_our_class(spark: SparkSession, dataset: Dataset, batches: Sequence[Batch]) -> set[str]:
+    """The same by a procedure within Spark, where Varve has started it. One partition is not worth it."""
+    from pyspark.errors import AnalysisException
+
+    moved: set[str] = set()
+    if len(batches) == 1 or spark.conf.get(f"spark.sql.catalog.{PARTITIONS}", None) is None:
+        return moved
+    for start in range(0, len(batches), MOVE_AT_ONCE):
+        chunk = batches[start : start + MOVE_AT_ONCE]
+        try:
+            spark.sql(move_partitions_sql(dataset, chunk))
+        except AnalysisException as error:
+            if error.getCondition() in _LOST:
+                raise
+            # All or none: whichever of them the table does not have is found one by one.
+            logger.info("%s: its partitions are moved one by one: %s", dataset, error)
+            break
+        moved |= {batch.partition for batch in chunk}
+    return moved
 
 
 def _point(spark: SparkSession, dataset: Dataset, batches: Sequence[Batch], projected: set[str]) -> None:

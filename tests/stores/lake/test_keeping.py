@@ -25,7 +25,7 @@ from varve.model.partitions.dimension import StaticDimension
 from varve.planning.graph import Graph
 from varve.stores.folders import clean
 from varve.stores.folders.layout import MANIFEST, Layout
-from varve.stores.lake import projection
+from varve.stores.lake import projection, statements
 from varve.stores.lake.iceberg.clean import is_metadata
 from varve.stores.lake.store import LakeStore
 from varve.stores.open_build import OpenBuild
@@ -59,7 +59,7 @@ def store(workbench: Workbench, catalog: Catalog, sales: Dataset) -> LakeStore:
 
 def table(workbench: Workbench, dataset: Dataset) -> list[tuple[object, ...]]:
     """What a user of Spark reads by name."""
-    rows = workbench.spark.sql(f"SELECT store, product, sold FROM {projection.table_name(dataset)}").collect()
+    rows = workbench.spark.sql(f"SELECT store, product, sold FROM {statements.table_name(dataset)}").collect()
     return sorted(tuple(row) for row in rows)
 
 
@@ -274,8 +274,8 @@ def test_a_table_that_was_changed_behind_our_back_is_told_and_mended(
 ) -> None:
     first = workbench.publish(sales, [PARIS, ZURICH], [(PARIS, "pen", 1), (ZURICH, "ink", 2)])
     second = workbench.publish(sales, [PARIS], [(PARIS, "pen", 3)])
-    name = projection.table_name(sales)
-    workbench.spark.sql(projection.set_location_sql(sales, first[PARIS.path]))
+    name = statements.table_name(sales)
+    workbench.spark.sql(statements.set_location_sql(sales, first[PARIS.path]))
     workbench.spark.sql(f"ALTER TABLE {name} DROP PARTITION (day='2013-01-05', store='Zürich')")
     workbench.spark.sql(f"ALTER TABLE {name} ADD PARTITION (day='2013-01-09', store='Paris')")
     problems = {finding.partition: finding.problem for finding in examine(store, sales)}
@@ -300,7 +300,7 @@ def test_where_the_table_shows_its_partitions_is_asked_of_their_files_as_of_each
     current = workbench.publish(sales, [key(text) for text in texts], [(key(text), "pen", 1) for text in texts[:6]])
     current |= workbench.publish(sales, [key("gone")], [(key("gone"), "pen", 1)])
     shutil.rmtree(current[key("gone").path].location)
-    spelt = [row[0] for row in workbench.spark.sql(f"SHOW PARTITIONS {projection.table_name(sales)}").collect()]
+    spelt = [row[0] for row in workbench.spark.sql(f"SHOW PARTITIONS {statements.table_name(sales)}").collect()]
     described = {path: projection._described_location(workbench.spark, sales, path) for path in spelt}
     shown = projection.shown(workbench.spark, sales)
     assert {path: Path(place.removeprefix("file:")) for path, place in shown.items()} == {

@@ -15,7 +15,7 @@ from varve.model.partitions.dimension import StaticDimension
 from varve.model.partitions.key import PartitionKey
 from varve.model.partitions.partitioning import Partitioning
 from varve.model.schema import Column, ColumnType, Schema
-from varve.stores.lake import projection
+from varve.stores.lake import statements
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -76,7 +76,7 @@ def test_duckdb_reads_the_rows_that_spark_reads_by_name(workbench: Workbench, ty
     current = workbench.publish_frame(typed, keys, rows)
     current = workbench.publish_frame(typed, keys[:1], rows.where("store = 'Paris' AND n < 7"))
     names = ", ".join(f"`{name}`" for name in (*SCHEMA.names, "day", "store"))
-    table = f"SELECT {names} FROM {projection.table_name(typed)} ORDER BY day, store, n"
+    table = f"SELECT {names} FROM {statements.table_name(typed)} ORDER BY day, store, n"
     by_name = workbench.spark.sql(table).toArrow().to_pylist()
     duckdb_result = duckdb_rows(current.values(), names.replace("`", '"'))
     assert len(current) == len(keys)

@@ -10,7 +10,7 @@ from tests.support.sales import DAY, PARIS, ZURICH, key, sales_dataset
 from varve.model.dataset import Dataset, StoreKind
 from varve.model.partitions.dimension import StaticDimension
 from varve.stores.folders.layout import Layout
-from varve.stores.lake import projection
+from varve.stores.lake import projection, statements
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -35,14 +35,14 @@ def catalog(workbench: Workbench) -> Iterator[Catalog]:
 def table(workbench: Workbench, dataset: Dataset) -> list[tuple[object, ...]]:
     """What a user of Spark reads by name."""
     names = ", ".join(dataset.partitioning.names)
-    rows = workbench.spark.sql(f"SELECT {names}, product, sold FROM {projection.table_name(dataset)}").collect()
+    rows = workbench.spark.sql(f"SELECT {names}, product, sold FROM {statements.table_name(dataset)}").collect()
     return sorted(tuple(row) for row in rows)
 
 
 def locations(workbench: Workbench, dataset: Dataset, partition: PartitionKey) -> str:
     """Where the metastore says that a partition lies."""
     spec = ", ".join(f"{name}='{value}'" for name, value in partition.fields)
-    rows = workbench.spark.sql(f"DESCRIBE EXTENDED {projection.table_name(dataset)} PARTITION ({spec})").collect()
+    rows = workbench.spark.sql(f"DESCRIBE EXTENDED {statements.table_name(dataset)} PARTITION ({spec})").collect()
     return next(str(row[1]) for row in rows if row[0] == "Location")
 
 
@@ -129,7 +129,7 @@ def test_a_lost_metastore_is_rebuilt_with_all_that_is_current(
     workbench: Workbench, catalog: Catalog, sales: Dataset, lost: str
 ) -> None:
     workbench.publish(sales, [PARIS, ZURICH], [(PARIS, "pen", 1), (ZURICH, "ink", 2)])
-    workbench.spark.sql(lost.format(table=projection.table_name(sales), db=f"`{sales.db}`"))
+    workbench.spark.sql(lost.format(table=statements.table_name(sales), db=f"`{sales.db}`"))
     workbench.publish(sales, [PARIS], [(PARIS, "pen", 10)])
     day = PARIS["day"]
     assert table(workbench, sales) == [(day, "Paris", "pen", 10), (day, "Zürich", "ink", 2)]
@@ -138,7 +138,7 @@ def test_a_lost_metastore_is_rebuilt_with_all_that_is_current(
 
 def test_a_lost_partition_is_rebuilt(workbench: Workbench, catalog: Catalog, sales: Dataset) -> None:
     workbench.publish(sales, [PARIS, ZURICH], [(PARIS, "pen", 1), (ZURICH, "ink", 2)])
-    workbench.spark.sql(f"ALTER TABLE {projection.table_name(sales)} DROP PARTITION (day='2013-01-05', store='Paris')")
+    workbench.spark.sql(f"ALTER TABLE {statements.table_name(sales)} DROP PARTITION (day='2013-01-05', store='Paris')")
     workbench.publish(sales, [PARIS], [(PARIS, "pen", 10)])
     day = PARIS["day"]
     assert table(workbench, sales) == [(day, "Paris", "pen", 10), (day, "Zürich", "ink", 2)]
@@ -146,7 +146,7 @@ def test_a_lost_partition_is_rebuilt(workbench: Workbench, catalog: Catalog, sal
 
 def test_a_lost_one_among_many_is_rebuilt(workbench: Workbench, catalog: Catalog, sales: Dataset) -> None:
     workbench.publish(sales, [PARIS, ZURICH], [(PARIS, "pen", 1), (ZURICH, "ink", 2)])
-    workbench.spark.sql(f"ALTER TABLE {projection.table_name(sales)} DROP PARTITION (day='2013-01-05', store='Paris')")
+    workbench.spark.sql(f"ALTER TABLE {statements.table_name(sales)} DROP PARTITION (day='2013-01-05', store='Paris')")
     workbench.publish(sales, [PARIS, ZURICH], [(PARIS, "pen", 10), (ZURICH, "ink", 20)])
     day = PARIS["day"]
     assert table(workbench, sales) == [(day, "Paris", "pen", 10), (day, "Zürich", "ink", 20)]
@@ -161,11 +161,11 @@ def test_many_are_moved_in_one_call_of_the_metastore_whatever_their_names(
     workbench.publish(sales, keys, [(partition, "pen", place) for place, partition in enumerate(keys)])
     before = table(workbench, sales)
     calls = []
-    of_many = projection.move_partitions_sql
+    of_many = statements.move_partitions_sql
     monkeypatch.setattr(
         projection, "move_partitions_sql", lambda *given: calls.append(len(given[1])) or of_many(*given)
     )
-    monkeypatch.setattr(projection, "set_location_sql", None)
+    monkeypatch.setattr(statements, "set_location_sql", None)
     monkeypatch.setattr(projection, "MOVE_AT_ONCE", 6)
     after = workbench.publish(sales, keys, [(partition, "pen", 100 + place) for place, partition in enumerate(keys)])
     assert calls == [6, 5]
@@ -180,7 +180,7 @@ def test_a_lost_table_is_rebuilt_by_the_first_publish_of_another_partition(
     workbench: Workbench, catalog: Catalog, sales: Dataset
 ) -> None:
     workbench.publish(sales, [PARIS], [(PARIS, "pen", 1)])
-    workbench.spark.sql(f"DROP TABLE {projection.table_name(sales)}")
+    workbench.spark.sql(f"DROP TABLE {statements.table_name(sales)}")
     workbench.publish(sales, [ZURICH], [(ZURICH, "ink", 2)])
     day = PARIS["day"]
     assert table(workbench, sales) == [(day, "Paris", "pen", 1), (day, "Zürich", "ink", 2)]
@@ -204,7 +204,7 @@ def test_partitions_of_any_characters_are_read_by_value_and_pruned(workbench: Wo
     assert table(workbench, sales) == renewed
     assert workbench.read(sales) == renewed
     for place, store in enumerate(ODD):
-        frame = workbench.spark.table(projection.table_name(sales)).where(f"store = {_sql(store)}")
+        frame = workbench.spark.table(statements.table_name(sales)).where(f"store = {_sql(store)}")
         assert [row["sold"] for row in frame.collect()] == [100 + place if store in again else place]
 
 

@@ -21,7 +21,7 @@ from varve.stores.expectations import audit
 from varve.stores.folders import write
 from varve.stores.folders.hash_text import content_of
 from varve.stores.folders.layout import Layout
-from varve.stores.lake import projection
+from varve.stores.lake import statements
 from varve.stores.lake.store import LakeStore
 
 if TYPE_CHECKING:
@@ -251,7 +251,7 @@ def test_a_column_may_be_added_and_a_type_widened_and_old_batches_still_read(
         catalog.release(build)
 
     def by_name(columns: str) -> list[tuple[object, ...]]:
-        query = f"SELECT store, {columns} FROM {projection.table_name(sales)} ORDER BY store"
+        query = f"SELECT store, {columns} FROM {statements.table_name(sales)} ORDER BY store"
         return [tuple(row) for row in spark.sql(query).collect()]
 
     publish(narrow, PARIS, "SELECT 'pen' product, 1 sold")

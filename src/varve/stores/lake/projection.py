@@ -1,7 +1,9 @@
 """The Hive table through which any Spark, Trino or Hive user reads the current batches by name.
 
 The catalog is the truth, and the table follows it. The catalog records how far the table has come, so that the next
-publish repairs what a crash has left behind (docs/decisions/0002). SQL text, naming and execution are functions apart.
+publish repairs what a crash has left behind (docs/decisions/0002).
+
+Not here: the text of the statements (statements.py).
 """
 
 from __future__ import annotations
@@ -10,24 +12,23 @@ import logging
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from sqlglot import exp
-
 from varve.catalog.rows import declaration
 from varve.model.partitions.key import WHOLE, escape, parse_path
 from varve.model.schema import ColumnType
 from varve.services.jvm.class_path import PARTITIONS
 from varve.stores.folders import metastore
-from varve.stores.frames import spark_errors, spark_schema
+from varve.stores.frames import spark_errors
+from varve.stores.lake import statements
+from varve.stores.lake.statements import table_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from pyspark.sql import SparkSession
 
     from varve.catalog.catalog import Catalog
     from varve.model.batch import Batch
     from varve.model.dataset import Dataset
-    from varve.model.schema import Column
     from varve.stores.folders.layout import Layout
 
 logger = logging.getLogger(__name__)
@@ -35,82 +36,8 @@ logger = logging.getLogger(__name__)
 ADD_AT_ONCE = 200
 # One call of the embedded metastore moves so many, all or none.
 MOVE_AT_ONCE = 1_000
-_NO_BATCH = "_no_batch"
 # What Spark says where the table or its partitions are gone.
 _LOST = {"TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND", "PARTITIONS_NOT_FOUND"}
-
-
-def table_name(dataset: Dataset) -> str:
-    """The name under which readers find the dataset, quoted."""
-    return f"`{dataset.db}`.`{dataset.table}`"
-
-
-def create_database_sql(dataset: Dataset) -> str:
-    """Create the database where it is missing."""
-    return f"CREATE DATABASE IF NOT EXISTS `{dataset.db}`"
-
-
-def create_table_sql(dataset: Dataset, root: str) -> str:
-    """Create an external table over the dataset's folder. It shows nothing until partitions are added.
-
-    A table without partitions lies at a folder without files, until it is pointed at a batch.
-    """
-    columns = ", ".join(
-        f"`{column.name}` {column.type} COMMENT {_literal(column.comment)}" for column in dataset.schema.columns
-    )
-    if not dataset.partitioning.dimensions:
-        return (
-            f"CREATE TABLE IF NOT EXISTS {table_name(dataset)} ({columns}) USING parquet "
-            f"LOCATION {_literal(no_batch(root))} COMMENT {_literal(dataset.comment)}"
-        )
-    return (
-        f"CREATE TABLE IF NOT EXISTS {table_name(dataset)} ({columns}, {spark_schema(dataset.partition_columns)}) "
-        f"USING parquet PARTITIONED BY ({', '.join(f'`{name}`' for name in dataset.partitioning.names)}) "
-        f"LOCATION {_literal(root)} COMMENT {_literal(dataset.comment)}"
-    )
-
-
-def add_columns_sql(dataset: Dataset, added: Iterable[Column]) -> str:
-    """Add columns. In batches that do not have them, they are NULL."""
-    columns = ", ".join(f"`{column.name}` {column.type} COMMENT {_literal(column.comment)}" for column in added)
-    return f"ALTER TABLE {table_name(dataset)} ADD COLUMNS ({columns})"
-
-
-def add_partitions_sql(dataset: Dataset, batches: Iterable[Batch], *, if_not_exists: bool = False) -> str:
-    """Add partitions, each at the folder of its batch."""
-    clauses = " ".join(f"{_spec(batch.partition)}LOCATION {_literal(batch.location)}" for batch in batches)
-    return f"ALTER TABLE {table_name(dataset)} ADD {'IF NOT EXISTS ' if if_not_exists else ''}{clauses}"
-
-
-def set_location_sql(dataset: Dataset, batch: Batch) -> str:
-    """Point an existing partition, or a table without partitions, at the folder of another batch."""
-    return f"ALTER TABLE {table_name(dataset)} {_spec(batch.partition)}SET LOCATION {_literal(batch.location)}"
-
-
-def move_partitions_sql(dataset: Dataset, batches: Iterable[Batch]) -> str:
-    """Point many partitions that exist at their batches, by the procedure of services/jvm/source."""
-    keys, locations = [], []
-    for batch in batches:
-        texts = (text for pair in parse_path(batch.partition) for text in pair)
-        keys.append(f"MAP({', '.join(map(_literal, texts))})")
-        locations.append(_literal(batch.location))
-    table = f"{_literal(dataset.db)}, {_literal(dataset.table)}"
-    return f"CALL {PARTITIONS}.move({table}, ARRAY({', '.join(keys)}), ARRAY({', '.join(locations)}))"
-
-
-def no_batch(root: str) -> str:
-    """Where a table without partitions lies as long as it has no batch: a folder that stays empty."""
-    return f"{root}/{WHOLE}/{_NO_BATCH}"
-
-
-def clear_location_sql(dataset: Dataset, root: str) -> str:
-    """Let a table without partitions show nothing."""
-    return f"ALTER TABLE {table_name(dataset)} SET LOCATION {_literal(no_batch(root))}"
-
-
-def drop_partition_sql(dataset: Dataset, path: str) -> str:
-    """Remove a partition from the table. Its files stay, because the table is external."""
-    return f"ALTER TABLE {table_name(dataset)} DROP IF EXISTS {_spec(path)}"
 
 
 def shown(spark: SparkSession, dataset: Dataset, uris: str | None = None) -> dict[str, str]:
@@ -119,7 +46,7 @@ def shown(spark: SparkSession, dataset: Dataset, uris: str | None = None) -> dic
         return {}
     if not dataset.partitioning.dimensions:
         location = _described_location(spark, dataset, WHOLE)
-        return {} if location.endswith(f"/{_NO_BATCH}") else {WHOLE: location}
+        return {} if statements.is_no_batch(location) else {WHOLE: location}
     if uris is not None:
         try:
             return metastore.locations(uris, dataset)
@@ -158,7 +85,7 @@ def _folders_by_files(spark: SparkSession, dataset: Dataset) -> dict[tuple[str, 
 
 
 def _described_location(spark: SparkSession, dataset: Dataset, spelling: str) -> str:
-    rows = spark.sql(f"DESCRIBE EXTENDED {table_name(dataset)} {_spec(spelling)}").collect()
+    rows = spark.sql(f"DESCRIBE EXTENDED {table_name(dataset)} {statements.partition_clause(spelling)}").collect()
     return next(str(row[1]) for row in rows if row[0] == "Location")
 
 
@@ -227,7 +154,7 @@ def _evolve(spark: SparkSession, catalog: Catalog, layout: Layout, dataset: Data
             # A new table shows no partition, also none of an earlier generation.
             catalog.forget_withdrawn(dataset.name, catalog.withdrawn(dataset.name))
         elif added := [column for column in dataset.schema.columns if column not in existing]:
-            spark.sql(add_columns_sql(dataset, added))
+            spark.sql(statements.add_columns_sql(dataset, added))
     catalog.set_shown_columns(dataset)
 
 
@@ -240,7 +167,9 @@ def _withdraw(spark: SparkSession, catalog: Catalog, layout: Layout, dataset: Da
         try:
             whole = not dataset.partitioning.dimensions
             root = layout.table(dataset)
-            spark.sql(clear_location_sql(dataset, root) if whole else drop_partition_sql(dataset, path))
+            spark.sql(
+                statements.clear_location_sql(dataset, root) if whole else statements.drop_partition_sql(dataset, path)
+            )
         except AnalysisException as error:
             if error.getCondition() not in {"TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND"}:
                 raise
@@ -250,8 +179,8 @@ def _withdraw(spark: SparkSession, catalog: Catalog, layout: Layout, dataset: Da
 
 
 def _ensure_table(spark: SparkSession, layout: Layout, dataset: Dataset) -> None:
-    spark.sql(create_database_sql(dataset))
-    spark.sql(create_table_sql(dataset, layout.table(dataset)))
+    spark.sql(statements.create_database_sql(dataset))
+    spark.sql(statements.create_table_sql(dataset, layout.table(dataset)))
 
 
 def _move(spark: SparkSession, uris: str | None, dataset: Dataset, batches: Sequence[Batch]) -> set[str]:
@@ -276,7 +205,7 @@ def _move_by_our_class(spark: SparkSession, dataset: Dataset, batches: Sequence[
     for start in range(0, len(batches), MOVE_AT_ONCE):
         chunk = batches[start : start + MOVE_AT_ONCE]
         try:
-            spark.sql(move_partitions_sql(dataset, chunk))
+            spark.sql(statements.move_partitions_sql(dataset, chunk))
         except AnalysisException as error:
             if error.getCondition() in _LOST:
                 raise
@@ -293,30 +222,20 @@ def _point(spark: SparkSession, dataset: Dataset, batches: Sequence[Batch], proj
 
     if not dataset.partitioning.dimensions:
         for batch in batches:
-            spark.sql(set_location_sql(dataset, batch))
+            spark.sql(statements.set_location_sql(dataset, batch))
         return
     new = [batch for batch in batches if batch.partition not in projected]
     for start in range(0, len(new), ADD_AT_ONCE):
         chunk = new[start : start + ADD_AT_ONCE]
         try:
-            spark.sql(add_partitions_sql(dataset, chunk))
+            spark.sql(statements.add_partitions_sql(dataset, chunk))
         except AnalysisException as error:
             if error.getCondition() != "PARTITIONS_ALREADY_EXIST":
                 raise
             # A run has added them, perhaps at an older batch, and died before it could record that.
-            spark.sql(add_partitions_sql(dataset, chunk, if_not_exists=True))
+            spark.sql(statements.add_partitions_sql(dataset, chunk, if_not_exists=True))
             for batch in chunk:
-                spark.sql(set_location_sql(dataset, batch))
+                spark.sql(statements.set_location_sql(dataset, batch))
     for batch in batches:
         if batch.partition in projected:
-            spark.sql(set_location_sql(dataset, batch))
-
-
-def _spec(path: str) -> str:
-    # Values are texts: the dataset's dimensions may not have the partition any more, which is then dropped.
-    values = parse_path(path)
-    return f"PARTITION ({', '.join(f'`{name}`={_literal(text)}' for name, text in values)}) " if values else ""
-
-
-def _literal(text: str) -> str:
-    return exp.Literal.string(text).sql(dialect="spark")
+            spark.sql(statements.set_location_sql(dataset, batch))

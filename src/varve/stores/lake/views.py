@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from varve.stores.lake import projection
+from varve.stores.lake import projection, statements
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 def show_as(spark: SparkSession, layout: Layout, dataset: Dataset, batches: Sequence[Batch], database: str) -> None:
     """Make the table anew, with exactly these batches; readers of it may find it missing for a moment."""
     named = replace(dataset, name=f"{database}.{dataset.table}")
-    spark.sql(projection.create_database_sql(named))
-    spark.sql(f"DROP TABLE IF EXISTS {projection.table_name(named)}")
-    spark.sql(projection.create_table_sql(named, layout.table(dataset)))
+    spark.sql(statements.create_database_sql(named))
+    spark.sql(f"DROP TABLE IF EXISTS {statements.table_name(named)}")
+    spark.sql(statements.create_table_sql(named, layout.table(dataset)))
     for start in range(0, len(batches), projection.ADD_AT_ONCE):
-        spark.sql(projection.add_partitions_sql(named, batches[start : start + projection.ADD_AT_ONCE]))
+        spark.sql(statements.add_partitions_sql(named, batches[start : start + projection.ADD_AT_ONCE]))
 
 
 def taken(spark: SparkSession, database: str, tables: Sequence[str]) -> list[str]:

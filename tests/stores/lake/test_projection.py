@@ -163,7 +163,7 @@ def test_many_are_moved_in_one_call_of_the_metastore_whatever_their_names(
     calls = []
     of_many = statements.move_partitions_sql
     monkeypatch.setattr(
-        projection, "move_partitions_sql", lambda *given: calls.append(len(given[1])) or of_many(*given)
+        statements, "move_partitions_sql", lambda *given: calls.append(len(given[1])) or of_many(*given)
     )
     monkeypatch.setattr(statements, "set_location_sql", None)
     monkeypatch.setattr(projection, "MOVE_AT_ONCE", 6)

@@ -2,7 +2,7 @@
 
 Spark SQL moves one partition with each statement (0.1 s), the metastore a thousand in one call (2 s, all or none).
 
-Not here: the embedded metastore, which only its own JVM may open, and moving by Spark SQL (lake/projection.py).
+Not here: the embedded metastore, which only its own JVM may open, and what Spark is asked (lake/projection.py).
 """
 
 from __future__ import annotations

@@ -78,8 +78,11 @@ def everything_in(connection: psycopg.Connection) -> dict[str, list[Any]]:
         name: sorted(map(str, connection.execute(f"select * from {name}").fetchall()))  # type: ignore[arg-type]
         for (name,) in tables
     }
-    # Once a minute, whoever uses a catalog notes with which version.
-    del rows["varve.schema_version"]
+    # Once a minute, whoever uses a catalog notes in `used` when it was used with which version.
+    rows["varve.schema_version"] = connection.execute(
+        "select to_jsonb(v) - 'used', (select array_agg(key order by key) from jsonb_object_keys(used) key) "
+        "from varve.schema_version v"
+    ).fetchall()
     rows["locks"] = connection.execute("select objid from pg_locks where locktype = 'advisory'").fetchall()
     return rows
 

@@ -36,6 +36,24 @@ paths = [Path(sys.argv[1]), *Path(sys.argv[1]).rglob("*")]
 print(json.dumps(sorted({oct(path.stat().st_mode & 0o7777) for path in paths})))
 """
 
+# Somebody else's session comes first, then ours, in the same JVM; and ours again where that one has ended.
+SECOND = """
+from pyspark.sql import SparkSession
+from varve.services.jvm.class_path import PARTITIONS
+from varve.services.settings import Settings
+from varve.services.spark import open_session
+
+SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+session = open_session(Settings())
+assert session.conf.get(f"spark.sql.catalog.{PARTITIONS}", None) is None
+session.range(3).write.parquet(Settings().lake)
+session.stop()
+session = open_session(Settings())
+assert session.conf.get(f"spark.sql.catalog.{PARTITIONS}", None) is None
+session.range(3).write.mode("overwrite").parquet(Settings().lake)
+print(session.read.parquet(Settings().lake).count())
+"""
+
 
 @pytest.fixture
 def noted(tmp_path: Path) -> Path:
@@ -49,24 +67,30 @@ def noted(tmp_path: Path) -> Path:
     return folder
 
 
+def classic(home: Path) -> dict[str, str]:
+    """The environment of a process with a JVM of its own."""
+    given = {"VARVE_HOME": str(home), "VARVE_SPARK_MASTER": "local[1]", "VARVE_SPARK_DRIVER_MEMORY": "1g"}
+    return {**clean_environment(), **given}
+
+
+def said(environment: dict[str, str], code: str, *arguments: str) -> str:
+    """The last line of what a process with this code writes."""
+    command = [sys.executable, "-c", code, *arguments]
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=240)
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout.splitlines()[-1]
+
+
 def written(noted: Path, home: Path, conf: dict[str, str]) -> tuple[list[str], list[str]]:
     """The permissions of all that was written, and the calls of `chmod` for it."""
     parent = home / "group"
     parent.mkdir()
     parent.chmod(0o2750)
-    environment = {
-        **clean_environment(),
-        "VARVE_HOME": str(home),
-        "VARVE_SPARK_MASTER": "local[1]",
-        "VARVE_SPARK_DRIVER_MEMORY": "1g",
-        "PATH": f"{noted}{os.pathsep}{os.environ['PATH']}",
-    }
-    command = [sys.executable, "-c", WRITER, str(parent / "rows"), json.dumps(conf)]
-    ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=240)
-    assert ended.returncode == 0, ended.stderr
+    environment = {**classic(home), "PATH": f"{noted}{os.pathsep}{os.environ['PATH']}"}
+    output = said(environment, WRITER, str(parent / "rows"), json.dumps(conf))
     called = noted / "called"
     calls = called.read_text(encoding="utf-8").splitlines() if called.exists() else []
-    return json.loads(ended.stdout.splitlines()[-1]), [call for call in calls if "/group/rows" in call]
+    return json.loads(output), [call for call in calls if "/group/rows" in call]
 
 
 @pytest.mark.needs_seconds
@@ -80,6 +104,11 @@ def test_a_write_starts_no_process_for_permissions_and_gives_those_that_hadoop_g
     assert permissions == ["0o2755", "0o644"]
     # Otherwise this test would not notice that Spark has come to do it in another way.
     assert bool(calls) == (whose != "ours")
+
+
+@pytest.mark.needs_seconds
+def test_a_jvm_that_somebody_else_has_started_in_this_process_is_used_as_it_is(tmp_path: Path) -> None:
+    assert said(classic(tmp_path), SECOND) == "3"
 
 
 def test_the_jar_is_made_of_its_source() -> None:

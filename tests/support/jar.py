@@ -39,7 +39,8 @@ def make(jar: Path) -> None:
         sources = [str(path) for path in sorted(SOURCE.rglob("*.java"))]
         options = ["--release", str(RELEASE), "-Xlint:all,-path,-processing", "-Werror", "-g:none", "-cp", str(spark)]
         subprocess.run(["javac", *options, "-d", folder, *sources], check=True)
-        with zipfile.ZipFile(jar, "w", zipfile.ZIP_DEFLATED) as archive:
+        # Not compressed: another zlib would write other bytes.
+        with zipfile.ZipFile(jar, "w") as archive:
             archive.writestr(zipfile.ZipInfo(MANIFEST), manifest())
             for path in sorted(Path(folder).rglob("*.class")):
                 archive.writestr(zipfile.ZipInfo(path.relative_to(folder).as_posix()), path.read_bytes())

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from varve.model.errors import ServiceUnavailable
 from varve.services.addresses import remote_address
-from varve.services.jvm.class_path import add_our_classes, of_our_classes
+from varve.services.jvm.class_path import JAR, add_our_classes, of_our_classes
 from varve.services.jvm.java import java_home
 from varve.services.secrets import redacted, spark_properties, without_secrets
 from varve.services.spark_server import SparkServer, static_conf, utf8_locale
@@ -230,9 +230,19 @@ def _classic_conf(settings: Settings) -> dict[str, str]:
         if not runs_in_the_driver(settings.spark_master):
             return conf
         add_our_classes(os.environ)
-        return of_our_classes(conf)
+        return of_our_classes(conf) if _jvm_finds_our_classes() else conf
     ours = ("spark.driver.", "spark.sql.warehouse")
     return {name: value for name, value in conf.items() if not name.startswith(ours)} | settings.spark_conf
+
+
+def _jvm_finds_our_classes() -> bool:
+    """Whether the JVM of this process has our classes: one that somebody else has started here before has not."""
+    from pyspark import SparkContext
+
+    gateway: Any = SparkContext._gateway
+    if gateway is None:
+        return True
+    return str(JAR) in gateway.jvm.java.lang.System.getProperty("java.class.path").split(os.pathsep)
 
 
 def runs_in_the_driver(master: str) -> bool:

@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 _LONGEST_TAG = 63
 _TAG = re.compile(rf"[A-Za-z0-9_.-]{{0,{_LONGEST_TAG}}}")
 _BODIES = {"AS", "EXTERNAL", "PYTHON", "SPARK"}
+# What these say goes on after a comma.
+_LISTS = {"OWNER", "FOR", "LET", "EXPECT", "WAIT", "INDEX", "GRANT SELECT TO"}
 
 
 def parse(source: SourceFile) -> SqlDataset:
@@ -131,7 +133,8 @@ class _Header:
         at.takes(*words)
         if word in self.spans:
             line, _ = self.source.position(self.spans[word].start)
-            at.fail(f"{word} is given twice; the first stands in line {line}. Take one of them out.", span)
+            remedy = "Write both in one, with a comma between." if word in _LISTS else "Take one of them out."
+            at.fail(f"{word} is given twice; the first stands in line {line}. {remedy}", span)
         self.spans[word] = Span(span.start, self.at.behind)
         if word in _BODIES:
             self.fields["body"] = Body.SELECT if word == "AS" else Body(word.lower())

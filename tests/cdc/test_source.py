@@ -281,7 +281,7 @@ def test_two_captures_at_once_are_one_and_looking_needs_no_lock(lab: Lab) -> Non
 
 def test_a_capture_ends_while_the_application_does_not(lab: Lab) -> None:
     lab.bootstrap()
-    stop = threading.Event()
+    begun, stop = threading.Event(), threading.Event()
 
     def write() -> None:
         with closing(psycopg.connect(lab.url, autocommit=True)) as connection:
@@ -289,10 +289,13 @@ def test_a_capture_ends_while_the_application_does_not(lab: Lab) -> None:
             while not stop.is_set():
                 number += 1
                 connection.execute(f"insert into {lab.table} (w, id) values (2, %s)", (number,))
+                begun.set()
 
     writer = threading.Thread(target=write, daemon=True)
     writer.start()
     try:
+        # What capture takes is what was committed when it began to look: there has to be a first row.
+        assert begun.wait(60)
         with opened(lab.captured, lab.settings) as capture:
             open_capture = replace(capture, capturing=replace(capture.capturing, source=source_of(lab)))  # type: ignore[type-var]
             deadline = threading.Timer(60, stop.set)

@@ -32,9 +32,9 @@ from benchmarks.database_time import database_time
 from benchmarks.large_catalog import CatalogSize, fill, graph_of
 from varve.catalog.catalog import Catalog
 from varve.catalog.planning.facts import CatalogFacts, Changes, living
-from varve.cli import show as show_command
 from varve.cli.batches import doctor, history, rollback, sweep
 from varve.cli.observe import costs
+from varve.cli.plan import show as show_command
 from varve.cli.plan import why
 from varve.cli.servers import services
 from varve.dagster.automation import report

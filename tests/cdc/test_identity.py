@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import pyarrow.parquet as pq
 import pytest
 
-from varve.cdc.captured_table import SourceColumn, SourceRefused, SourceTable, check
+from varve.cdc.captured_table import SourceColumn, SourceRefused, SourceTable
+from varve.cdc.declaration_checks import check
 from varve.model.schema import Column, ColumnType, Schema
 
 if TYPE_CHECKING:

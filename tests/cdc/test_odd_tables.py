@@ -14,7 +14,8 @@ import pytest
 from psycopg import sql
 
 from varve.cdc.capture.source_database import SourceDatabase
-from varve.cdc.captured_table import CapturedTable, NeedsResnapshot, refuse_other_declaration
+from varve.cdc.captured_table import CapturedTable, NeedsResnapshot
+from varve.cdc.declaration_checks import refuse_other_declaration
 from varve.model.dataset import Dataset, StoreKind
 from varve.model.errors import VarveError
 from varve.model.partitions.dimension import StaticDimension

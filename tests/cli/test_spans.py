@@ -8,8 +8,8 @@ import pendulum
 import pytest
 
 from tests.support.sales import sales_dataset
+from varve.cli.plan.show import parsed
 from varve.cli.selection import matching, named_path, span
-from varve.cli.show import parsed
 from varve.model.dataset import StoreKind
 from varve.model.errors import UnknownPartition, VarveError
 from varve.model.partitions.dimension import TimeDimension

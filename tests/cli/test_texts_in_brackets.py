@@ -6,10 +6,10 @@ from io import StringIO
 
 from rich.console import Console
 
-from varve.cli import show as show_command
 from varve.cli.batches import history
 from varve.cli.environments import report
 from varve.cli.plan import backfill, tasks
+from varve.cli.plan import show as show_command
 
 TEXT = "[/tmp] of m[key], [red]"
 

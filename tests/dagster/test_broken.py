@@ -14,9 +14,9 @@ from rich.console import Console
 
 from tests.support.project import commands_on
 from tests.support.sales import DAY, sales_dataset
-from varve.cli import show as show_command
 from varve.cli.files import sql as sql_command
 from varve.cli.plan import retire as retire_command
+from varve.cli.plan import show as show_command
 from varve.dagster.assets.broken import CHECK
 from varve.dagster.assets.datasets import graph_of
 from varve.dagster.assets.python_files import broken_modules, python_assets

@@ -33,7 +33,8 @@ import json, sys
 import typer
 sys.argv[1:] = []
 from varve.cli import app as cli
-cli.add_commands_of_project(cli.app, [])
+from varve.cli.project_commands import add_commands_of_project
+add_commands_of_project(cli.app, [])
 def tree(command, context):
     children = getattr(command, "commands", {})
     # The options of a command that need not be named are those of its group too.

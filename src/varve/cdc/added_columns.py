@@ -12,7 +12,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from varve.cdc.captured_table import NeedsResnapshot, check_type, refuse_other_declaration
+from varve.cdc.captured_table import NeedsResnapshot
+from varve.cdc.declaration_checks import check_type, refuse_other_declaration
 from varve.model.errors import VarveError
 
 if TYPE_CHECKING:

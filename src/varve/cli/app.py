@@ -2,7 +2,7 @@
 
 Those over batches are in batches/keeping.py, those over what is to be computed in plan/planning.py.
 
-A project may add commands of its own: [tool.varve] commands = ["MODULE"], a module with a Typer `app`.
+Not here: the commands that a project adds itself (project_commands.py).
 
 Heavy libraries are imported by the command that needs them: `varve --help` costs what typer costs.
 """
@@ -14,7 +14,7 @@ import os
 import sys
 from enum import StrEnum
 from pathlib import Path  # noqa: TC003 - typer reads the annotations
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -24,15 +24,13 @@ from varve.cli.captures import commands as cdc_commands
 from varve.cli.environments import commands as environment_commands
 from varve.cli.environments import promoting
 from varve.cli.observe import commands as observe_commands
-from varve.cli.plan import planning
-from varve.cli.printing import open_console
+from varve.cli.plan import key_commands, planning
+from varve.cli.printing import open_console, without_secrets
+from varve.cli.project_commands import add_commands_of_project
 from varve.cli.rows import commands as row_commands
 from varve.cli.servers import commands as service_commands
 from varve.cli.tests import commands as test_commands
 from varve.model.errors import VarveError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 app = typer.Typer(
     help="Rerun any partition, any time, and no reader notices.",
@@ -48,6 +46,8 @@ _OF_THE_MACHINE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.E
 app.add_typer(warehouse.app, name="warehouse")
 app.add_typer(test_commands.app, name="test")
 app.add_typer(environment_commands.app, name="env")
+app.add_typer(key_commands.app, name="keys")
+app.add_typer(cdc_commands.app, name="cdc")
 
 
 @app.callback()
@@ -122,7 +122,7 @@ def show(
 
         batch_trace.show(console, dataset, partition or [], batch, as_json=as_json)
         return
-    from varve.cli import show as show_command
+    from varve.cli.plan import show as show_command
 
     show_command.show(console, dataset, partition or [], as_json=as_json, folder=folder, sql=sql)
 
@@ -214,43 +214,6 @@ def graph(
     sql.graph(console, form=form.value, columns=columns, folder=folder)
 
 
-keys = typer.Typer(help="Show, add and remove the keys of dynamic sets.", no_args_is_help=True)
-app.add_typer(keys, name="keys")
-app.add_typer(cdc_commands.app, name="cdc")
-
-
-@keys.command("list")
-def list_keys(*, as_json: Json = False) -> None:
-    """Show every dynamic set with its keys."""
-    from varve.cli.plan import keys as keys_command
-
-    keys_command.show(console, as_json=as_json)
-
-
-@keys.command("add")
-def add_keys(name: Annotated[str, typer.Argument(metavar="SET")], key: list[str]) -> None:
-    """Add keys to a set; what has the dimension sees them at the next tick."""
-    from varve.cli.plan import keys as keys_command
-
-    keys_command.add(console, name, key)
-
-
-@keys.command("remove")
-def remove_keys(name: Annotated[str, typer.Argument(metavar="SET")], key: list[str]) -> None:
-    """Take keys out of a set. Their data stays until it is retired."""
-    from varve.cli.plan import keys as keys_command
-
-    keys_command.remove(console, name, key)
-
-
-@keys.command("follow")
-def follow_keys() -> None:
-    """Add the windows that have come to pass, as the sensor `partition_sets` does: for use without the daemon."""
-    from varve.cli.plan import keys as keys_command
-
-    keys_command.follow(console)
-
-
 @app.command()
 def alerts(
     *,
@@ -285,50 +248,6 @@ app.add_typer(row_commands.app)
 app.add_typer(promoting.app)
 
 
-def add_commands_of_project(main_app: typer.Typer, words: Sequence[str]) -> None:
-    """Give `varve` the commands that the project of the command line `words` brings itself.
-
-    There are none where there is no project yet. A module of them that fails is told on stderr, and left out: the
-    commands of Varve, `varve down` among them, must not depend on it.
-    """
-    from varve.project import NoProject, Project
-
-    try:
-        project = Project.find(_project_of(words))
-    except NoProject:
-        # The command that needs one says so.
-        return
-    groups = {group.name: group.typer_instance for group in main_app.registered_groups}
-    for name in project.commands:
-        try:
-            project_app: typer.Typer = project.module(name).app
-        except Exception as error:  # noqa: BLE001 - whatever the module of somebody else raises
-            reason = str(error) if isinstance(error, NoProject) else f"{type(error).__name__}: {error}"
-            message = f"{project.file} names {name} for commands of its own, and it cannot be used: {reason} Mend it."
-            Console(stderr=True).print(_without_secrets(message), markup=False, highlight=False, soft_wrap=True)
-            continue
-        main_app.registered_commands += project_app.registered_commands
-        for group in project_app.registered_groups:
-            own_group = groups.get(group.name)
-            if own_group is None or group.typer_instance is None:
-                main_app.registered_groups.append(group)
-            else:
-                own_group.registered_commands += group.typer_instance.registered_commands
-
-
-def _project_of(words: Sequence[str]) -> str | None:
-    """The folder of `--project FOLDER` or `--project=FOLDER` before the name of a command; None where it has none."""
-    for place, word in enumerate(words):
-        if word == "--project":
-            return words[place + 1] if place + 1 < len(words) else None
-        if word.startswith("--project="):
-            return word.removeprefix("--project=")
-        if not word.startswith("-") and (place == 0 or words[place - 1] != "--deployment"):
-            # The options of the command itself, and of the program that `varve psql` becomes, come after it.
-            return None
-    return None
-
-
 def main() -> None:
     """The entry point: errors that a person can mend are one red message and exit code 1."""
     try:
@@ -336,25 +255,19 @@ def main() -> None:
         app()
     except VarveError as error:
         Console(stderr=True).print(f"[red]{type(error).__name__}:[/] ", end="")
-        Console(stderr=True).print(_without_secrets(error), markup=False, highlight=False, soft_wrap=True)
+        Console(stderr=True).print(without_secrets(error), markup=False, highlight=False, soft_wrap=True)
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)
     except Exception as error:  # noqa: BLE001 - the outermost frame: say whose fault it is, then show it
         if isinstance(error, OSError) and error.errno in _OF_THE_MACHINE:
             Console(stderr=True).print(f"[red]{type(error).__name__}:[/] ", end="")
-            Console(stderr=True).print(_without_secrets(error), markup=False, highlight=False, soft_wrap=True)
+            Console(stderr=True).print(without_secrets(error), markup=False, highlight=False, soft_wrap=True)
             Console(stderr=True).print("Make room, or give the right to it, and run the command again.")
             sys.exit(1)
         stderr = Console(stderr=True)
         with stderr.capture() as text:
             stderr.print_exception()
-        stderr.file.write(_without_secrets(text.get()))
+        stderr.file.write(without_secrets(text.get()))
         Console(stderr=True).print("[red]This is a defect of Varve, not of your data.[/] Nothing was published.")
         sys.exit(2)
-
-
-def _without_secrets(value: object) -> str:
-    from varve.services.secrets import redacted
-
-    return redacted(str(value))

@@ -24,3 +24,10 @@ def open_console() -> Console:
     """Return a console as wide as the terminal; without a terminal and COLUMNS, one of 160 columns."""
     console = Console()
     return console if console.is_terminal or "COLUMNS" in os.environ else Console(width=_FILE_COLUMNS)
+
+
+def without_secrets(value: object) -> str:
+    """Return a text, such as that of an error, without the passwords of the addresses in it."""
+    from varve.services.secrets import redacted
+
+    return redacted(str(value))

@@ -21,7 +21,7 @@ from varve.cdc.capture import source_database
 from varve.cdc.capture.new_slot import forerunner, slot_with_snapshot
 from varve.cdc.capture.open_transactions import WaitLimits
 from varve.cdc.capture.positions import Position
-from varve.cdc.captured_table import check
+from varve.cdc.declaration_checks import check
 from varve.cdc.event import ChangeType, event
 from varve.model.errors import ServiceUnavailable, VarveError
 

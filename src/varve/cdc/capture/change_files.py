@@ -23,7 +23,8 @@ import pyarrow.parquet as pq
 
 from varve.cdc.capture.event_log import FOLDER
 from varve.cdc.capture.positions import Position
-from varve.cdc.captured_table import ChangeFormat, SourceColumn, SourceTable, check_key, refuse_other_declaration
+from varve.cdc.captured_table import ChangeFormat, SourceColumn, SourceTable
+from varve.cdc.declaration_checks import check_key, refuse_other_declaration
 from varve.cdc.protocol import change_events, debezium, wal2json
 from varve.cdc.protocol.order import in_order
 from varve.cdc.resolve.event_frame import arrow_table

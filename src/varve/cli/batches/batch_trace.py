@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from varve.catalog.catalog import Catalog
 from varve.catalog.traces import Traces
 from varve.cli.context import chosen_graph, chosen_settings
+from varve.cli.plan.show import dataset_named, parsed
 from varve.cli.printing import Table
-from varve.cli.show import dataset_named, parsed
 from varve.model.batch import BatchId
 from varve.model.errors import VarveError, counted
 from varve.services.postgres import connect

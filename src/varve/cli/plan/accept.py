@@ -11,8 +11,8 @@ from varve.catalog.catalog import Catalog
 from varve.catalog.planning.acceptances import Acceptances, AcceptedInput
 from varve.cli.context import chosen_graph, chosen_settings
 from varve.cli.plan.open_plan import opened_plan
+from varve.cli.plan.show import dataset_named
 from varve.cli.selection import matching, refuse_of_others, who
-from varve.cli.show import dataset_named
 from varve.model.errors import VarveError, counted, some
 from varve.planning.judgement.facts import NOTHING
 from varve.planning.judgement.judgement import State

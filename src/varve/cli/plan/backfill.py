@@ -14,9 +14,9 @@ from varve.catalog.catalog import Catalog
 from varve.catalog.planning.acceptances import AcceptedInput
 from varve.cli.context import chosen_graph, chosen_settings
 from varve.cli.plan.open_plan import opened_plan
+from varve.cli.plan.show import dataset_named
 from varve.cli.printing import Table
 from varve.cli.selection import refuse_of_others, who
-from varve.cli.show import dataset_named
 from varve.model.errors import UnknownPartition, VarveError, counted
 from varve.planning import run_requests
 from varve.planning.backfill import selected, with_downstream

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from varve.catalog.catalog import Catalog
 from varve.cli.context import chosen_graph, chosen_settings
 from varve.cli.plan.open_plan import opened_plan
+from varve.cli.plan.show import dataset_named
 from varve.cli.printing import Table
 from varve.cli.selection import refuse_of_others, who
-from varve.cli.show import dataset_named
 from varve.dagster.automation.retiring import removed
 from varve.dagster.automation.retiring import retire as retire_partitions
 from varve.dagster.instance import open_instance

@@ -1,6 +1,6 @@
 """`varve tasks`: the partitions that a dataset has, each with the scope that computes it and its state, newest first.
 
-Not here: what one of them reads (varve/cli/show.py), and why it is in its state (why.py).
+Not here: what one of them reads (varve/cli/plan/show.py), and why it is in its state (why.py).
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from rich.markup import escape
 
 from varve.cli.context import chosen_graph, chosen_project, chosen_settings
 from varve.cli.plan.open_plan import opened_plan
+from varve.cli.plan.show import dataset_named, members_of
 from varve.cli.printing import Table
-from varve.cli.show import dataset_named, members_of
 from varve.dagster.assets.sql_folders import sql_datasets, usable
 from varve.dagster.discovery import graph_of_folder
 from varve.model.errors import ServiceUnavailable, UnknownPartition, VarveError

@@ -10,6 +10,7 @@ from varve.catalog.history.history import History
 from varve.catalog.living.leases import Lease, Leases
 from varve.cli.context import chosen_graph, chosen_settings
 from varve.cli.plan.open_plan import opened_plan
+from varve.cli.plan.show import dataset_named, parsed
 from varve.cli.printing import Table
 from varve.cli.problems.rejected import (
     left_out_values,
@@ -19,7 +20,6 @@ from varve.cli.problems.rejected import (
     show_rejected,
     show_rejected_rows,
 )
-from varve.cli.show import dataset_named, parsed
 from varve.planning.judgement.facts import NOTHING
 from varve.planning.judgement.judgement import State
 from varve.planning.requested import why_not

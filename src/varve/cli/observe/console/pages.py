@@ -28,8 +28,8 @@ from varve.cli.observe.console.lineage import lineage_values
 from varve.cli.observe.console.seen_graph import command_of, named, readers_of
 from varve.cli.observe.opened import untouched_catalog
 from varve.cli.plan.open_plan import OpenPlan
+from varve.cli.plan.show import dataset_named
 from varve.cli.plan.why import why_of
-from varve.cli.show import dataset_named
 from varve.model.batch import BatchId
 from varve.model.errors import BadInput, VarveError
 from varve.planning.judgement.judgement import State

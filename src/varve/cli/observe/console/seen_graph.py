@@ -6,7 +6,7 @@ import shlex
 from typing import TYPE_CHECKING
 
 from varve.cli.context import chosen_graph
-from varve.cli.show import dataset_named, parsed
+from varve.cli.plan.show import dataset_named, parsed
 from varve.model.errors import UnknownPartition, VarveError
 from varve.model.partitions.key import WHOLE, parse_path
 

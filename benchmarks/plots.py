@@ -80,6 +80,17 @@ def _of_backfills(rows: Rows) -> Bars:
     return figures
 
 
+def _of_catalogs(rows: Rows) -> Lines:
+    """The seconds of each command that is plotted, by the batches of the catalog."""
+    plotted = {"`why` of a partition", "a tick after one publish", "`status`", "the report", "`sweep --dry-run`"}
+    sizes = {column: number(column) for column in rows[0] if column.endswith(" batches")}
+    return {
+        row["command"].replace("`", ""): {size: number(row[column]) for column, size in sizes.items()}
+        for row in rows
+        if row["command"] in plotted and sizes
+    }
+
+
 PLOTS = (
     Plot(
         "plot-correction", "One day of a year is corrected",
@@ -97,6 +108,10 @@ PLOTS = (
     Plot(
         "plot-publish", "The lake", "A publish by the number of its partitions", "seconds", _of_publishing,
         ours=("one publish",), places="partitions in one publish",
+    ),
+    Plot(
+        "plot-catalog", "One catalog as it grows", "Commands as the catalog grows", "seconds", _of_catalogs,
+        ours=("",), places="batches in the catalog",
     ),
 )  # fmt: skip
 
@@ -165,7 +180,7 @@ def draw(plot: Plot, figures: Bars | Lines, picture: Path) -> None:
         _draw_lines(plot, lines, axes)
     else:
         _draw_bars(plot, heights, axes)
-    axes.xaxis.set_major_formatter("{x:,g}")
+    axes.xaxis.set_major_formatter("{x:,.10g}")
     figure.savefig(picture, metadata={"Date": None, "Description": described(figures)})
     plt.close(figure)
 
@@ -173,11 +188,13 @@ def draw(plot: Plot, figures: Bars | Lines, picture: Path) -> None:
 def _draw_lines(plot: Plot, lines: Lines, axes: Axes) -> None:
     for name, points in lines.items():
         color = _OURS if name.startswith(plot.ours) else _OTHERS
-        axes.plot(list(points), list(points.values()), marker="o", color=color, label=name)
+        axes.plot(list(points), list(points.values()), marker="o", color=color)
+        if len(lines) > 1:
+            last = max(points)
+            offset = {"xytext": (8, 0), "textcoords": "offset points", "va": "center"}
+            axes.annotate(name, (last, points[last]), annotation_clip=False, **offset)
     axes.set(xscale="log", yscale="log", xlabel=f"{plot.places} (logarithmic)", ylabel=f"{plot.axis} (logarithmic)")
     axes.yaxis.set_major_formatter("{x:,g}")
-    if len(lines) > 1:
-        axes.legend(frameon=False)
 
 
 def _draw_bars(plot: Plot, heights: Bars, axes: Axes) -> None:

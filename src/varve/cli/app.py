@@ -10,6 +10,7 @@ Heavy libraries are imported by the command that needs them: `varve --help` cost
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import sys
 from enum import StrEnum
@@ -43,6 +44,9 @@ app = typer.Typer(
 console = open_console()
 # What a person mends outside of Varve: a full disk, or files that belong to somebody else.
 _OF_THE_MACHINE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT}
+# Nearly all that a command makes is modules and plans, which stay until it ends: Python's own way, to look for garbage
+# after every 700 objects, takes a sixth of the processor time of `varve why`.
+_GARBAGE_AFTER = (300_000, 20, 50)
 app.add_typer(warehouse.app, name="warehouse")
 app.add_typer(test_commands.app, name="test")
 app.add_typer(environment_commands.app, name="env")
@@ -250,6 +254,7 @@ app.add_typer(promoting.app)
 
 def main() -> None:
     """The entry point: errors that a person can mend are one red message and exit code 1."""
+    gc.set_threshold(*_GARBAGE_AFTER)
     try:
         add_commands_of_project(app, sys.argv[1:])
         app()

@@ -8,17 +8,14 @@ import shutil
 import subprocess
 import sys
 import zipfile
-from typing import TYPE_CHECKING
+from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
 from tests.support import jar
 from tests.support.environment import clean_environment
-from varve.services.jvm.class_path import JAR, add_our_classes, of_our_classes
-from varve.services.settings import Settings
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from varve.services.jvm.class_path import JAR, add_our_classes, is_replaced, of_our_classes
 
 # Writes three partitions into a folder whose files belong to its group, and says which permissions all have.
 WRITER = """
@@ -51,6 +48,19 @@ session.stop()
 session = open_session(Settings())
 assert session.conf.get(f"spark.sql.catalog.{PARTITIONS}", None) is None
 session.range(3).write.mode("overwrite").parquet(Settings().lake)
+print(session.read.parquet(Settings().lake).count())
+"""
+
+
+ALONE = """
+from varve.services.jvm.class_path import PARTITIONS
+from varve.services.settings import Settings
+from varve.services.spark import open_session
+
+session = open_session(Settings())
+assert session.conf.get(f"spark.sql.catalog.{PARTITIONS}", None) is None
+session.sql("SHOW DATABASES").collect()
+session.range(3).write.parquet(Settings().lake)
 print(session.read.parquet(Settings().lake).count())
 """
 
@@ -111,6 +121,38 @@ def test_a_jvm_that_somebody_else_has_started_in_this_process_is_used_as_it_is(t
     assert said(classic(tmp_path), SECOND) == "3"
 
 
+# The class path that a `spark-env.sh` names stands in the place of that of the environment.
+OTHER_CLASS_PATH = "export SPARK_DIST_CLASSPATH=/opt/hadoop/lib/*\n"
+
+
+@pytest.mark.needs_seconds
+@pytest.mark.parametrize("started_by", ["spark-submit", "spark-env.sh"])
+def test_a_jvm_that_does_not_find_our_classes_is_used_as_it_is(tmp_path: Path, started_by: str) -> None:
+    environment = classic(tmp_path)
+    script = tmp_path / "script.py"
+    script.write_text(ALONE, encoding="utf-8")
+    command = [sys.executable, str(script)]
+    if started_by == "spark-submit":
+        # The JVM is there before Python.
+        submit = Path(find_spec("pyspark").submodule_search_locations[0]) / "bin" / "spark-submit"  # type: ignore[union-attr, index]
+        command = [str(submit), "--master", "local[1]", "--conf", "spark.ui.enabled=false", str(script)]
+        environment |= {"PYSPARK_PYTHON": sys.executable}
+    else:
+        environment["SPARK_CONF_DIR"] = str(tmp_path)
+        (tmp_path / "spark-env.sh").write_text(OTHER_CLASS_PATH, encoding="utf-8")
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=240)
+    assert done.stdout.split()[-1:] == ["3"], done.stderr[-3000:]
+
+
+def test_a_server_has_our_classes_where_its_start_script_leaves_the_class_path_alone(tmp_path: Path) -> None:
+    assert not is_replaced(tmp_path)
+    file = tmp_path / "spark-env.sh"
+    file.write_text("SPARK_WORKER_CORES=2\n", encoding="utf-8")
+    assert not is_replaced(tmp_path)
+    file.write_text(OTHER_CLASS_PATH, encoding="utf-8")
+    assert is_replaced(tmp_path)
+
+
 def test_the_jar_is_made_of_its_source() -> None:
     with zipfile.ZipFile(JAR) as archive:
         assert archive.read(jar.MANIFEST).decode() == jar.manifest(), "run `make jar`"
@@ -130,9 +172,7 @@ def test_class_paths_and_file_systems_of_others_stay() -> None:
 
 
 def test_clusters_have_file_systems_of_their_own() -> None:
-    from varve.services.spark import _classic_conf
+    from varve.services.spark import _with_our_classes
 
-    settings = Settings(spark_master="local-cluster[1,1,1024]")
-    assert "spark.hadoop.fs.file.impl" not in _classic_conf(settings)
-    settings = Settings(spark_master="spark://somewhere:7077")
-    assert "spark.hadoop.fs.file.impl" not in _classic_conf(settings)
+    for master in ("local-cluster[1,1,1024]", "spark://somewhere:7077", "yarn"):
+        assert _with_our_classes({}, master) == {}

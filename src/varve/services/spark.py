@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from varve.model.errors import ServiceUnavailable
 from varve.services.addresses import remote_address
-from varve.services.jvm.class_path import JAR, add_our_classes, of_our_classes
+from varve.services.jvm.class_path import FILE_SYSTEM, add_our_classes, of_our_classes
 from varve.services.jvm.java import java_home
 from varve.services.secrets import redacted, spark_properties, without_secrets
 from varve.services.spark_server import SparkServer, static_conf, utf8_locale
@@ -140,8 +140,10 @@ def give_up_in_time(session: SparkSession, patience: Patience) -> None:
 
 
 def _opened(conf: dict[str, Any], settings: Settings) -> SparkSession:
-    if settings.spark_master is None or not _starts_a_jvm():
+    if settings.spark_master is None:
         return _session(conf)
+    if not _starts_a_jvm():
+        return _session(_with_our_classes(conf, settings.spark_master))
     # PySpark starts its JVM with every setting as a word of the command line, which everybody on the machine may read;
     # those of a file it reads itself.
     own = {name: value for name, value in conf.items() if name in settings.spark_conf}
@@ -154,7 +156,9 @@ def _opened(conf: dict[str, Any], settings: Settings) -> SparkSession:
     with spark_properties(own, also=theirs) as file:
         os.environ["PYSPARK_SUBMIT_ARGS"] = shlex.join([*first, "--properties-file", file, *rest])
         try:
-            return _session({name: value for name, value in conf.items() if name not in own})
+            _start_jvm({name: value for name, value in conf.items() if name not in own})
+            with_classes = _with_our_classes(conf, settings.spark_master)
+            return _session({name: value for name, value in with_classes.items() if name not in own})
         finally:
             del os.environ["PYSPARK_SUBMIT_ARGS"]
             if before is not None:
@@ -165,6 +169,31 @@ def _starts_a_jvm() -> bool:
     from pyspark import SparkContext
 
     return SparkContext._gateway is None
+
+
+def _start_jvm(conf: dict[str, Any]) -> None:
+    """Start the JVM of this process as PySpark does, or take the one that has started this process (`spark-submit`)."""
+    from pyspark import SparkConf, SparkContext
+
+    SparkContext._ensure_initialized(conf=SparkConf().setAll(list(_settings(conf))))
+
+
+def _with_our_classes(conf: dict[str, Any], master: str) -> dict[str, Any]:
+    """The settings, and those of our classes where the JVM finds them and there is no other that would need them.
+
+    It does not where somebody else has started it, and where a `spark-env.sh` names another class path.
+    """
+    from py4j.protocol import Py4JError
+    from pyspark import SparkContext
+
+    if not runs_in_the_driver(master):
+        return conf
+    jvm: Any = SparkContext._jvm
+    try:
+        jvm.java.lang.Class.forName(FILE_SYSTEM)
+    except Py4JError:
+        return conf
+    return of_our_classes(conf)
 
 
 def _session(conf: dict[str, Any]) -> SparkSession:
@@ -227,22 +256,11 @@ def _classic_conf(settings: Settings) -> dict[str, str]:
         os.environ["JAVA_HOME"] = str(java_home(settings.home_dir))
         os.environ["LC_ALL"] = utf8_locale()
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        if not runs_in_the_driver(settings.spark_master):
-            return conf
-        add_our_classes(os.environ)
-        return of_our_classes(conf) if _jvm_finds_our_classes() else conf
+        if runs_in_the_driver(settings.spark_master):
+            add_our_classes(os.environ)
+        return conf
     ours = ("spark.driver.", "spark.sql.warehouse")
     return {name: value for name, value in conf.items() if not name.startswith(ours)} | settings.spark_conf
-
-
-def _jvm_finds_our_classes() -> bool:
-    """Whether the JVM of this process has our classes: one that somebody else has started here before has not."""
-    from pyspark import SparkContext
-
-    gateway: Any = SparkContext._gateway
-    if gateway is None:
-        return True
-    return str(JAR) in gateway.jvm.java.lang.System.getProperty("java.class.path").split(os.pathsep)
 
 
 def runs_in_the_driver(master: str) -> bool:

@@ -21,6 +21,7 @@ import sys
 import tempfile
 import time
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,7 +29,7 @@ from filelock import FileLock
 
 from varve.model.errors import ServiceUnavailable
 from varve.services.folders import writable
-from varve.services.jvm.class_path import add_our_classes, of_our_classes
+from varve.services.jvm.class_path import add_our_classes, is_replaced, of_our_classes
 from varve.services.jvm.java import java_home
 from varve.services.ports import free_port, refuse_taken_port
 
@@ -176,8 +177,10 @@ class SparkServer:
         # A token or a Spark of the caller's environment belongs to another server.
         for name in ("SPARK_CONNECT_AUTHENTICATE_TOKEN", "SPARK_HOME", "SPARK_CONF_DIR", "SPARK_REMOTE"):
             environment.pop(name, None)
-        add_our_classes(environment)
-        conf = of_our_classes(static_conf(self.settings))
+        conf = static_conf(self.settings)
+        if not is_replaced(_spark_home() / "conf"):
+            add_our_classes(environment)
+            conf = of_our_classes(conf)
         # Any free port, unless the settings name one: 15002 may soon be somebody else's.
         conf["spark.local.connect.server.port"] = str(self.settings.spark_port or free_port())
         starter = subprocess.Popen(
@@ -250,6 +253,13 @@ class SparkServer:
     @staticmethod
     def _ours(pid: int) -> bool:
         return _runs(pid, "SparkConnectServer")
+
+
+def _spark_home() -> Path:
+    spec = find_spec("pyspark")
+    assert spec is not None
+    assert spec.submodule_search_locations is not None
+    return Path(spec.submodule_search_locations[0])
 
 
 def _quoted(option: str) -> str:

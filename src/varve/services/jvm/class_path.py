@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 JAR = Path(__file__).parent / "varve.jar"
 # What Spark's start scripts put behind Spark's own jars; unlike the setting, it takes nothing away from spark-defaults.
 _BEHIND = "SPARK_DIST_CLASSPATH"
+FILE_SYSTEM = "varve.PosixLocalFileSystem"
 # The catalog whose procedure moves many partitions of a Hive table at once.
 PARTITIONS = "varve_partitions"
 
@@ -27,6 +28,14 @@ def add_our_classes(environment: MutableMapping[str, str]) -> None:
         environment[_BEHIND] = os.pathsep.join([*filter(None, known), str(JAR)])
 
 
+def is_replaced(conf: Path) -> bool:
+    """Whether a folder of Spark's configuration has a `spark-env.sh` that may name another class path in this place."""
+    try:
+        return _BEHIND in (conf / "spark-env.sh").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+
+
 def of_our_classes(conf: Mapping[str, str]) -> dict[str, str]:
     """Settings of a Spark that finds our classes and has no executors but its driver, unless they say otherwise.
 
@@ -35,7 +44,7 @@ def of_our_classes(conf: Mapping[str, str]) -> dict[str, str]:
     in place of 84.
     """
     return {
-        "spark.hadoop.fs.file.impl": "varve.PosixLocalFileSystem",
+        "spark.hadoop.fs.file.impl": FILE_SYSTEM,
         f"spark.sql.catalog.{PARTITIONS}": "varve.Partitions",
         **conf,
     }

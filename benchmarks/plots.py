@@ -191,8 +191,8 @@ def _draw_lines(plot: Plot, lines: Lines, axes: Axes) -> None:
         axes.plot(list(points), list(points.values()), marker="o", color=color)
         if len(lines) > 1:
             last = max(points)
-            offset = {"xytext": (8, 0), "textcoords": "offset points", "va": "center"}
-            axes.annotate(name, (last, points[last]), annotation_clip=False, **offset)
+            beside = {"xytext": (8, 0), "textcoords": "offset points"}
+            axes.annotate(name, (last, points[last]), va="center", annotation_clip=False, **beside)  # type: ignore[arg-type]
     axes.set(xscale="log", yscale="log", xlabel=f"{plot.places} (logarithmic)", ylabel=f"{plot.axis} (logarithmic)")
     axes.yaxis.set_major_formatter("{x:,g}")
 

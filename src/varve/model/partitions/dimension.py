@@ -210,6 +210,11 @@ def check_member(dimension: str, value: Value) -> None:
     if not text or text == _HIVE_NULL or type(value) is float:
         problem = {"": "an empty key", _HIVE_NULL: f"{text} (Hive's name for no value)"}.get(text, f"the float {text}")
         raise VarveError(f"dimension {dimension}: {problem} is no key; give each key a text, whole number or date.")
+    if text.endswith(" "):
+        raise VarveError(
+            f"dimension {dimension}: the key {text!r} ends in a blank, and a Hive metastore takes it for the one "
+            "without. Take the blank away where the key is made, as by RTRIM."
+        )
     if (size := len(f"{dimension}={escape(text)}".encode())) > _SEGMENT_BYTES:
         raise VarveError(
             f"dimension {dimension}: the key {text[:40]!r}... takes {size} bytes as a folder name, above the "

@@ -66,14 +66,17 @@ def refused_syntax(text: str, tokens: Sequence[Token]) -> Refusal | None:
 
 
 def misspelt_keyword(tokens: Sequence[Token], start: int) -> Refusal | None:
-    """Return a name that resembles a keyword, at the place where the parser failed or directly before it."""
+    """Return a name that resembles a keyword, where the parser failed, directly before it, or first of all.
+
+    A query that begins with a misspelt SELECT is an expression to the parser, until its first comma.
+    """
     place = next((at for at, token in enumerate(tokens) if token.start == start), None)
     if place is None:
         return None
     if tokens[place].text.upper() in {"GROUP", "ORDER", "PARTITION"}:
         word = tokens[place].text
         return _span(tokens[place]), f"{word} is not followed by BY; write {word.upper()} BY."
-    for at in (place, place - 1):
+    for at in (place, place - 1, 0):
         if at < 0 or tokens[at].token_type is not TokenType.VAR:
             continue
         near = difflib.get_close_matches(tokens[at].text.upper(), _KEYWORDS, n=1, cutoff=0.7)

@@ -55,6 +55,14 @@ class ProjectionProgress:
         """Those of the partitions that the projection has shown before, at whatever batch."""
         return {path for (path,) in self.connection.execute(statements.EVER_PROJECTED, (dataset, list(partitions)))}
 
+    def projecting(self, dataset: str, partitions: Iterable[str]) -> None:
+        """Record that the projection is about to show other batches of these partitions.
+
+        They lag until `projected` says what it shows, whatever becomes current meanwhile: who moves them may die
+        before it can say so, and the batch of before may be current again by then.
+        """
+        self.connection.execute(statements.PROJECTING, (dataset, list(partitions), dataset))
+
     def projected(self, dataset: str, batches: Iterable[Batch]) -> None:
         """Record that the projection shows these batches now."""
         listed = list(batches)

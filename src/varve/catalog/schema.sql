@@ -67,6 +67,7 @@ create table varve.current (
     partition text not null,
     batch_id bigint not null,
     -- The batch that readers of the projection (the Hive table) see; behind batch_id until the projection has followed.
+    -- 0 while the projection is changed and shows some batch of the partition, -1 while it may show none; null: it shows none.
     projected_batch_id bigint,
     primary key (dataset, partition)
 );

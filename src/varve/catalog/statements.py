@@ -180,9 +180,16 @@ PROJECTED = """
     from unnest(%s::text[], %s::bigint[]) as p (partition, batch_id)
     where c.dataset = %s and c.partition = p.partition
 """
+# No batch has such an id: what the projection shows is not known until a change of it has been recorded.
+PROJECTING = """
+    with moved as (
+        select partition from varve.current where dataset = %s and partition = any(%s) order by 1 for no key update
+    )
+    update varve.current c set projected_batch_id = case when c.projected_batch_id >= 0 then 0 else -1 end
+    from moved where c.dataset = %s and c.partition = moved.partition
+"""
 EVER_PROJECTED = """
-    select partition from varve.current
-    where dataset = %s and partition = any(%s) and projected_batch_id is not null
+    select partition from varve.current where dataset = %s and partition = any(%s) and projected_batch_id >= 0
 """
 HOLD = """
     insert into varve.hold (dataset, partition, since) select %s, partition, %s from unnest(%s::text[]) as partition

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.support.sales import DAY, PARIS, ZURICH, key, sales_dataset
+from tests.support.sales import COLUMNS, DAY, DETROIT, PARIS, ZURICH, key, sales_dataset
 from varve.model.dataset import Dataset, StoreKind
 from varve.model.partitions.dimension import StaticDimension
+from varve.model.schema import Schema
 from varve.stores.folders.layout import Layout
 from varve.stores.lake import projection, statements
 
@@ -63,6 +65,94 @@ def publish_without_following(
 
 def follow(workbench: Workbench, catalog: Catalog, dataset: Dataset) -> int:
     return projection.follow(workbench.spark, catalog, Layout(workbench.settings.lake), dataset)
+
+
+class Died(BaseException):
+    """Stands for the end of the process."""
+
+
+@dataclass
+class Steps:
+    """The steps that a follower takes in Spark and in PostgreSQL, of which it dies before one."""
+
+    die_before: int
+    taken: int = 0
+
+    def take(self) -> None:
+        self.taken += 1
+        if self.taken == self.die_before:
+            raise Died
+
+
+@dataclass
+class Stepping:
+    """A session or a connection whose statements are steps. A dead process sends none, and so no steps end it twice."""
+
+    inner: Any
+    steps: Steps
+
+    def __getattr__(self, name: str) -> Any:
+        attribute = getattr(self.inner, name)
+        if name not in {"sql", "execute"}:
+            return attribute
+
+        def send(*words: Any, **options: Any) -> Any:
+            self.steps.take()
+            return attribute(*words, **options)
+
+        return send
+
+
+def follow_until(workbench: Workbench, dataset: Dataset, step: int) -> bool:
+    """Whether a follower died before this step; it takes a connection of its own, and leaves it as a kill would."""
+    opened, steps = workbench.catalog(), Steps(step)
+    catalog = replace(opened, connection=Stepping(opened.connection, steps))  # type: ignore[arg-type]
+    try:
+        projection.follow(Stepping(workbench.spark, steps), catalog, Layout(workbench.settings.lake), dataset)  # type: ignore[arg-type]
+    except Died:
+        return True
+    finally:
+        opened.connection.close()
+    return False
+
+
+def test_a_follower_that_dies_before_any_step_does_not_hide_what_is_gone_back_to(
+    workbench: Workbench, catalog: Catalog, sales: Dataset
+) -> None:
+    """It has moved partitions, and could not say so: what was shown before is current again by then."""
+    before = workbench.publish(sales, [PARIS, ZURICH], [(PARIS, "pen", 1), (ZURICH, "ink", 2)])
+    shown = table(workbench, sales)
+    step, died = 0, True
+    while died:
+        step += 1
+        publish_without_following(
+            workbench, catalog, sales, [PARIS, ZURICH, DETROIT], [(PARIS, "pen", 100 + step), (DETROIT, "cap", 3)]
+        )
+        died = follow_until(workbench, sales, step)
+        build = workbench.begin(catalog, sales, [PARIS, ZURICH, DETROIT])
+        workbench.store(sales, catalog).republish(build, list(before.values()), reason="wrong")
+        catalog.release(build)
+        assert table(workbench, sales) == shown, step
+        assert catalog.lagging(sales.name) == {}
+    assert step > 6
+
+
+def test_a_follower_that_dies_before_any_step_of_making_the_table_anew_leaves_it_to_the_next(
+    workbench: Workbench, catalog: Catalog, sales: Dataset
+) -> None:
+    narrow = replace(sales, schema=Schema(tuple(column for column in COLUMNS.columns if column.name != "price")))
+    workbench.publish(sales, [PARIS, ZURICH], [(PARIS, "pen", 1), (ZURICH, "ink", 2)])
+    shown = table(workbench, sales)
+    step, died = 0, True
+    while died:
+        step += 1
+        died = follow_until(workbench, narrow, step)
+        follow(workbench, catalog, narrow)
+        assert table(workbench, sales) == shown, step
+        assert "price" not in workbench.spark.table(statements.table_name(sales)).columns
+        follow(workbench, catalog, sales)
+        assert table(workbench, sales) == shown, step
+    assert step > 8
 
 
 def test_the_table_follows_a_publish_and_lies_at_its_batch(workbench: Workbench, sales: Dataset) -> None:

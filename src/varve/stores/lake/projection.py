@@ -107,22 +107,22 @@ def follow(spark: SparkSession, catalog: Catalog, layout: Layout, dataset: Datas
             return withdrawn
         projected = catalog.ever_projected(dataset.name, lagging)
         if len(projected) < len(lagging) and not spark.catalog.tableExists(table_name(dataset)):
-            _ensure_table(spark, layout, dataset)
             # A new table shows no partition at all, also none that did not lag: an earlier table may have been lost.
-            catalog.forget_projection(dataset.name)
+            _begin_again(spark, catalog, layout, dataset)
             lagging, projected = catalog.lagging(dataset.name), set()
+        catalog.projecting(dataset.name, lagging)
         try:
             moved = _move(spark, uris, dataset, [batch for path, batch in lagging.items() if path in projected])
             left = {path: batch for path, batch in lagging.items() if path not in moved}
-            _point(spark, dataset, list(left.values()), projected)
+            _point(spark, uris, dataset, list(left.values()), projected)
         except AnalysisException as error:
             if error.getCondition() not in _LOST:
                 raise
             # The metastore was lost: begin again with all current batches.
-            _ensure_table(spark, layout, dataset)
-            catalog.forget_projection(dataset.name)
+            _begin_again(spark, catalog, layout, dataset)
             lagging = catalog.lagging(dataset.name)
-            _point(spark, dataset, list(lagging.values()), set())
+            catalog.projecting(dataset.name, lagging)
+            _point(spark, uris, dataset, list(lagging.values()), set())
         catalog.projected(dataset.name, lagging.values())
         return withdrawn + len(lagging)
     finally:
@@ -148,9 +148,9 @@ def _evolve(spark: SparkSession, catalog: Catalog, layout: Layout, dataset: Data
             or [column.name for column in listed if column.isPartition] != list(dataset.partitioning.names)
             or any(ColumnType(types[column.name]) != column.type for column in existing)
         ):
+            catalog.forget_projection(dataset.name)
             spark.sql(f"DROP TABLE {table_name(dataset)}")
             _ensure_table(spark, layout, dataset)
-            catalog.forget_projection(dataset.name)
             # A new table shows no partition, also none of an earlier generation.
             catalog.forget_withdrawn(dataset.name, catalog.withdrawn(dataset.name))
         elif added := [column for column in dataset.schema.columns if column not in existing]:
@@ -176,6 +176,12 @@ def _withdraw(spark: SparkSession, catalog: Catalog, layout: Layout, dataset: Da
     if withdrawn:
         catalog.forget_withdrawn(dataset.name, withdrawn)
     return len(withdrawn)
+
+
+def _begin_again(spark: SparkSession, catalog: Catalog, layout: Layout, dataset: Dataset) -> None:
+    """Make the table, which shows nothing. That is recorded first: whoever dies in between leaves all of it lagging."""
+    catalog.forget_projection(dataset.name)
+    _ensure_table(spark, layout, dataset)
 
 
 def _ensure_table(spark: SparkSession, layout: Layout, dataset: Dataset) -> None:
@@ -216,7 +222,9 @@ def _move_by_our_class(spark: SparkSession, dataset: Dataset, batches: Sequence[
     return moved
 
 
-def _point(spark: SparkSession, dataset: Dataset, batches: Sequence[Batch], projected: set[str]) -> None:
+def _point(
+    spark: SparkSession, uris: str | None, dataset: Dataset, batches: Sequence[Batch], projected: set[str]
+) -> None:
     """Add new partitions, and point those that the table has shown before (`projected`) at their batches."""
     from pyspark.errors import AnalysisException
 
@@ -234,8 +242,10 @@ def _point(spark: SparkSession, dataset: Dataset, batches: Sequence[Batch], proj
                 raise
             # A run has added them, perhaps at an older batch, and died before it could record that.
             spark.sql(statements.add_partitions_sql(dataset, chunk, if_not_exists=True))
+            moved = _move(spark, uris, dataset, chunk)
             for batch in chunk:
-                spark.sql(statements.set_location_sql(dataset, batch))
+                if batch.partition not in moved:
+                    spark.sql(statements.set_location_sql(dataset, batch))
     for batch in batches:
         if batch.partition in projected:
             spark.sql(statements.set_location_sql(dataset, batch))

@@ -39,6 +39,32 @@ def own(settings: Settings) -> Iterator[Settings]:
     shutil.rmtree(folder, ignore_errors=True)
 
 
+# A process that lives on while the server ends and another one comes, as a code server does.
+AGAIN = """
+import psutil
+from varve.services.settings import Settings
+from varve.services.spark import open_session
+from varve.services.spark_server import SparkServer
+
+settings = Settings()
+server = SparkServer(settings)
+print(open_session(settings).sql("SELECT 1").collect())
+process = psutil.Process(server.pid())
+process.kill()
+process.wait(60)
+session = open_session(settings)
+assert open_session(settings) is session
+print(session.sql("SELECT 2").collect())
+"""
+
+
+def test_a_process_whose_server_has_ended_opens_a_session_of_the_next_one(own: Settings) -> None:
+    environment = {**clean_environment(), "VARVE_HOME": str(own.home_dir), "VARVE_SPARK_DRIVER_MEMORY": "1g"}
+    command = [sys.executable, "-c", AGAIN]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=300)
+    assert done.stdout.splitlines() == ["[Row(1=1)]", "[Row(2=2)]"], done.stderr[-3000:]
+
+
 # tests/cli/test_services.py has both in the suite, by `varve up`.
 @pytest.mark.slow
 def test_a_server_is_shared_while_it_lives_and_started_again_when_it_was_killed(own: Settings) -> None:

@@ -210,14 +210,18 @@ def _session(conf: dict[str, Any]) -> SparkSession:
     # PySpark hands on the session that was made last, though it may be of another project's server. Frames of two
     # sessions cannot be joined: each server has one session here.
     wanted, sessions = _server_of(DefaultChannelBuilder(remote)), _sessions(os.getpid())
-    session: Any = sessions.get(wanted)
-    if session is not None and not session.is_stopped:
-        RemoteSession.builder.config(map=dict(_settings(conf)))._apply_options(session)
+    known = [sessions.get(wanted), RemoteSession.getActiveSession(), RemoteSession._get_default_session()]
+    living: list[Any] = [session for session in known if session is not None and not session.is_stopped]
+    session = next((session for session in living if _server_of(session.client._builder) == wanted), None)
+    of_remote = RemoteSession.builder.config(map=dict(_settings(conf)))
+    if session is not None:
+        of_remote._apply_options(session)
+    elif living:
+        # PySpark's own way would try the settings on the session of the other server, and fail where that has ended.
+        session = of_remote.create()
     else:
         session = builder.getOrCreate()
-        if _server_of(session.client._builder) != wanted:
-            session = RemoteSession.builder.config(map=dict(_settings(conf))).create()
-        sessions[wanted] = session
+    sessions[wanted] = session
     # Some of what PySpark offers to Python datasets asks for the active session: that of who opened one last here.
     RemoteSession._active_session.session = session
     return cast("SparkSession", session)

@@ -266,6 +266,20 @@ def test_many_are_moved_in_one_call_of_the_metastore_whatever_their_names(
     }
 
 
+def test_many_are_moved_one_by_one_where_spark_has_the_setting_and_not_our_class(
+    workbench: Workbench, monkeypatch: pytest.MonkeyPatch, sales: Dataset
+) -> None:
+    workbench.publish(sales, [PARIS, ZURICH], [(PARIS, "pen", 1), (ZURICH, "ink", 2)])
+    nobody = f"varve_nobody_{sales.db}"
+    monkeypatch.setattr(statements, "PARTITIONS", nobody)
+    monkeypatch.setattr(projection, "PARTITIONS", nobody)
+    workbench.spark.conf.set(f"spark.sql.catalog.{nobody}", "nobody.There")
+    workbench.publish(sales, [PARIS, ZURICH], [(PARIS, "pen", 10), (ZURICH, "ink", 20)])
+    workbench.spark.conf.unset(f"spark.sql.catalog.{nobody}")
+    day = PARIS["day"]
+    assert table(workbench, sales) == [(day, "Paris", "pen", 10), (day, "Zürich", "ink", 20)]
+
+
 def test_a_lost_table_is_rebuilt_by_the_first_publish_of_another_partition(
     workbench: Workbench, catalog: Catalog, sales: Dataset
 ) -> None:

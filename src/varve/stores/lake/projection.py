@@ -203,7 +203,7 @@ def _move(spark: SparkSession, uris: str | None, dataset: Dataset, batches: Sequ
 
 def _move_by_our_class(spark: SparkSession, dataset: Dataset, batches: Sequence[Batch]) -> set[str]:
     """The same by a procedure within Spark, where Varve has started it. One partition is not worth it."""
-    from pyspark.errors import AnalysisException
+    from pyspark.errors import PySparkException
 
     moved: set[str] = set()
     if len(batches) == 1 or spark.conf.get(f"spark.sql.catalog.{PARTITIONS}", None) is None:
@@ -212,10 +212,11 @@ def _move_by_our_class(spark: SparkSession, dataset: Dataset, batches: Sequence[
         chunk = batches[start : start + MOVE_AT_ONCE]
         try:
             spark.sql(statements.move_partitions_sql(dataset, chunk))
-        except AnalysisException as error:
-            if error.getCondition() in _LOST:
+        except spark_errors() as error:
+            if isinstance(error, PySparkException) and error.getCondition() in _LOST:
                 raise
-            # All or none: whichever of them the table does not have is found one by one.
+            # All or none: whichever of them the table does not have is found one by one. The procedure itself may be
+            # missing too, where somebody's Spark has the setting and not our class.
             logger.info("%s: its partitions are moved one by one: %s", dataset, error)
             break
         moved |= {batch.partition for batch in chunk}

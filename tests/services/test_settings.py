@@ -55,3 +55,21 @@ def test_a_home_that_cannot_be_made_is_told_by_its_folder_and_the_setting(tmp_pa
         assert str(refused.value).startswith(f"the folder {folder} cannot be used: {problem}")
         assert "VARVE_HOME" in str(refused.value)
     assert writable(tmp_path / "new" / "home").is_dir()
+
+
+@pytest.mark.parametrize(
+    ("given", "root"),
+    [
+        ("lake/below", "{here}/lake/below"),
+        ("/lake/", "/lake"),
+        ("file:/lake", "file:///lake"),
+        ("file:///lake/", "file:///lake"),
+        ("s3a://bucket/lake/", "s3a://bucket/lake"),
+    ],
+)
+def test_a_root_is_told_to_a_server_whose_working_directory_is_another_one_in_full(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, given: str, root: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    settings = Settings(lake_root=given, landing_root=given)
+    assert (settings.lake, settings.landing) == (root.format(here=tmp_path),) * 2

@@ -172,12 +172,12 @@ class Settings(SensorSettings):
     @property
     def lake(self) -> str:
         """The lake's root as a folder or URI without a trailing slash."""
-        return (self.lake_root or str(self.home_dir / "lake")).rstrip("/")
+        return _root(self.lake_root or str(self.home_dir / "lake"))
 
     @property
     def landing(self) -> str:
         """The landing root as a folder or URI without a trailing slash."""
-        return (self.landing_root or str(self.home_dir / "landing")).rstrip("/")
+        return _root(self.landing_root or str(self.home_dir / "landing"))
 
     @property
     def embedded_postgres(self) -> bool:
@@ -188,6 +188,15 @@ class Settings(SensorSettings):
     def embedded_spark(self) -> bool:
         """Whether the Spark Connect server is ours to start."""
         return self.spark_remote is None and self.spark_master is None
+
+
+def _root(text: str) -> str:
+    """A folder or URI as every program understands it: a server of Spark has a working directory of its own."""
+    if text.startswith("file:/") and not text.startswith("file://"):
+        text = "file://" + text.removeprefix("file:")
+    elif "://" not in text:
+        text = str(Path(text).absolute())
+    return text.rstrip("/")
 
 
 def _variable(*path: int | str) -> str:

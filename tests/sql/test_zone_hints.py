@@ -139,3 +139,34 @@ def test_check_prints_hints_and_passes(tmp_path: Path) -> None:
     told = json.loads(CliRunner().invoke(app, ["check", str(tmp_path), "--no-spark", "--json"]).output)
     assert [hint["place"].rpartition("/")[2] for hint in told["hints"]] == ["daily.sql:4:78", "daily.sql:4:123"]
     assert told["problems"] == []
+
+
+ARRIVING = """CREATE DATASET valley.arriving (value INT) PARTITIONED BY (hour TIMESTAMP)
+FOR t IN TIMESERIES(INTERVAL 1 HOUR, START '2026-{start}'{zone})
+INSERT (hour = t)
+OPTIONS (files = '{files}')
+EXTERNAL
+"""
+
+
+@pytest.mark.parametrize(
+    ("files", "zone", "start", "is_told"),
+    [
+        ("{hour:%Y%m%dT%H}.csv", ", TIMEZONE 'Europe/Berlin'", "09-01", True),
+        # The clock goes back in every autumn to come, too.
+        ("{hour:%Y%m%dT%H}.csv", ", TIMEZONE 'Europe/Berlin'", "11-20", True),
+        ("{hour:%Y%m%dT%H%z}.csv", ", TIMEZONE 'Europe/Berlin'", "09-01", False),
+        ("{hour}.csv", ", TIMEZONE 'Europe/Berlin'", "09-01", False),
+        ("{hour:%Y%m%dT%H}.csv", ", TIMEZONE 'Asia/Kathmandu'", "09-01", False),
+        ("{hour:%Y%m%dT%H}.csv", "", "09-01", False),
+    ],
+)
+def test_names_of_files_that_cannot_tell_the_doubled_hour_are_hinted_at(
+    tmp_path: Path, *, files: str, zone: str, start: str, is_told: bool
+) -> None:
+    text = ARRIVING.format(files=files, zone=zone, start=start)
+    (tmp_path / "arriving.sql").write_text(text, encoding="utf-8")
+    done = CliRunner().invoke(app, ["check", str(tmp_path), "--no-spark"])
+    assert done.exit_code == 0, done.output
+    assert ("hint" in done.output) is is_told, done.output
+    assert ("an hour that the clock shows a second time" in " ".join(done.output.split())) is is_told

@@ -20,7 +20,7 @@ from varve.dagster.assets.sql_folders import sql_datasets, usable
 from varve.dagster.discovery import graph_of_folder
 from varve.model.errors import VarveError
 from varve.sql.cache import Cache
-from varve.sql.checks.zones import zone_hints
+from varve.sql.checks.zones import name_hints, zone_hints
 from varve.sql.syntax.errors import Problem, SourceFile, SqlErrors
 from varve.sql.syntax.formatting import formatted
 
@@ -95,7 +95,11 @@ def _broken_modules(folder: Path) -> list[BrokenDataset]:
 def _hints(files: SqlFiles) -> list[Problem]:
     """What may be other than its author thinks, and is no problem; files that name no zone are not parsed for it."""
     zoned = [asset for asset in files.values() if "TIMEZONE" in asset.source.text.upper()]
-    return [hint for asset in zoned for hint in zone_hints(asset.sql, _moments(asset))]
+    return [
+        hint
+        for asset in zoned
+        for hint in (*zone_hints(asset.sql, _moments(asset)), *name_hints(asset.sql, asset.dataset))
+    ]
 
 
 def _moments(asset: SqlAsset) -> set[str]:

@@ -226,14 +226,28 @@ class FilePattern:
             return f"{{{field.name}:{field.format}}}: only a time dimension has a format, written as %Y%m%d."
         return ""
 
-    def _format_problem(self, dimension: Dimension) -> str:
-        formats = [
+    def nameless(self) -> Value | None:
+        """A window that no name can stand for: the hour that the clock shows a second time, by a format without %z."""
+        for dimension in self.partitioning.dimensions:
+            formats = self._formats(dimension)
+            if not any(formats) or "" in formats or not isinstance(dimension, TimeDimension):
+                continue
+            for value in map(dimension.value_at, dimension.sample()):
+                if any(written_start(dimension, value, form) is None for form in formats):
+                    return value
+        return None
+
+    def _formats(self, dimension: Dimension) -> list[str]:
+        return [
             element.format
             for element in self.elements
             if isinstance(element, Field)
             and (element.name == dimension.name or (element.format and element.name in dimension.column_names))
             and (element.format or not (isinstance(dimension, TimeDimension) and dimension.columns))
         ]
+
+    def _format_problem(self, dimension: Dimension) -> str:
+        formats = self._formats(dimension)
         if not any(formats) or "" in formats or not isinstance(dimension, TimeDimension):
             return ""
         for value in islice(dimension.keys(now=dt.datetime.now(dt.UTC)), _WINDOWS_TRIED):

@@ -3,6 +3,8 @@
 A query runs in a UTC session (docs/sql.md), so that `CAST(t AS DATE)` is the day in UTC there: of a day in Kathmandu
 the one before. In LET the same expression is of the zone of the series: a column of moments that is compared with that,
 as it is or as a date, is compared with what UTC makes of it. It may be what its author wants, so it is no problem.
+
+Nor is a name of files that cannot tell the hour that a zone's clock shows twice: there may be no file of it.
 """
 
 from __future__ import annotations
@@ -11,6 +13,9 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
+from varve.model.landing.options import LandingOptions
+from varve.model.landing.pattern import FilePattern
+from varve.model.partitions.key import text_of
 from varve.sql.names.scope_variables import variable_of
 from varve.sql.syntax.body import parsed
 from varve.sql.syntax.sql_file import TimeSeries
@@ -18,6 +23,7 @@ from varve.sql.syntax.sql_file import TimeSeries
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
+    from varve.model.dataset import Dataset
     from varve.sql.syntax.errors import Problem
     from varve.sql.syntax.sql_file import SqlDataset
 
@@ -53,6 +59,19 @@ def zone_hints(sql: SqlDataset, moments: Collection[str] = ()) -> Iterator[Probl
             for comparison in query.find_all(*_COMPARISONS):
                 if (column := _moment_of(comparison, moments, local)) is not None:
                     yield sql.problem(sql.span_at(column), _compared(column, comparison, local, series))
+
+
+def name_hints(sql: SqlDataset, dataset: Dataset) -> Iterator[Problem]:
+    """Yield a hint where the names of files cannot tell the hour that the clock shows a second time."""
+    if not isinstance(dataset.landing, LandingOptions) or not dataset.landing.files:
+        return
+    pattern = FilePattern.of(dataset.landing, dataset.partitioning)
+    if (window := pattern.nameless()) is not None:
+        yield sql.problem(
+            sql.span_of("OPTIONS files"),
+            f"no file can be named after {text_of(window)}, an hour that the clock shows a second time: what reads it "
+            "would wait for ever. Write %z behind the hour, as in {hour:%Y%m%dT%H%z}.",
+        )
 
 
 def _local(sql: SqlDataset, series: TimeSeries) -> frozenset[str]:

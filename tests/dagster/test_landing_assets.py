@@ -32,6 +32,7 @@ LET day = CAST(t AS DATE)
 EXTERNAL OPTIONS ({options});
 """
 FAILED = "select distinct partition from varve.batch where dataset = %s and state = 'failed' order by partition"
+REASONS = "select partition, failure from varve.batch where dataset = %s and state = 'failed'"
 NAMES = {
     "source = 'landing'": "{day}|{region}.csv",
     "files = '{region}/orders_{day:%Y%m%d}.csv'": "{region}/orders_{short}.csv",
@@ -89,6 +90,26 @@ def test_one_bad_file_keeps_no_other_partition_of_its_run_waiting(settings: Sett
     assert set(tick(sensor)) == {("orders", "2026-09-01|EU", "2026-09-02|EU")}
     assert materialise(assets, f"{db}.orders", "2026-09-01|EU", "2026-09-02|EU").success
     assert len(rows(workbench, assets, f"{db}.orders")) == 2
+
+
+@pytest.mark.spark
+def test_each_bad_file_of_a_run_is_the_reason_of_its_own_partition(settings: Settings) -> None:
+    db = f"l{uuid.uuid4().hex[:8]}"
+    folder = Path(settings.landing) / db / "orders"
+    folder.mkdir(parents=True)
+    prices = {"01|EU": "1.555", "01|US": "x", "02|EU": "1", "02|US": "2"}
+    for key, price in prices.items():
+        (folder / f"2026-09-{key}.csv").write_text(f"product,price\na,{price}\n")
+    assets = orders(db, "source = 'landing'")
+    assert not materialise(assets, f"{db}.orders", "2026-09-01|EU", "2026-09-02|US").success
+    with connect(settings) as connection:
+        failures = dict(connection.execute(REASONS, (f"{db}.orders",)).fetchall())
+    assert set(failures) == {"day=2026-09-01/region=EU", "day=2026-09-01/region=US"}
+    assert "01|EU.csv" in failures["day=2026-09-01/region=EU"]
+    assert "1.555" in failures["day=2026-09-01/region=EU"]
+    assert "01|US.csv" in failures["day=2026-09-01/region=US"]
+    assert "'x'" in failures["day=2026-09-01/region=US"]
+    assert not any("other file" in failure for failure in failures.values())
 
 
 def test_options_of_a_header_are_those_of_python() -> None:

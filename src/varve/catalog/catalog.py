@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
 # A build that adds at least so many partitions makes PostgreSQL's statistics worse than none: they are made again.
 _MANY_NEW = 200
+# So many characters of an error are kept.
+_REASON = 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,19 +199,24 @@ class Catalog(ProjectionProgress, CatalogReader):
             if build.holds:
                 self.connection.execute(statements.HOLD, (name, self.instant(), build.paths))
 
-    def fail(self, build: Build, reason: str, blamed: Collection[str] = (), broken: Collection[str] = ()) -> int:
+    def fail(
+        self, build: Build, reason: str, blamed: Mapping[str, str] | None = None, broken: Collection[str] = ()
+    ) -> int:
         """Mark the unpublished batches of the build as failed. Returns how many: 0 where the build has published.
 
         `broken` are the names of the expectations that rows of it broke. Where only some of its partitions are
-        `blamed`, the batches of the others are forgotten as if they had not begun: those need not wait until they are
-        tried again.
+        `blamed`, by their paths and with a reason of their own or none, the batches of the others are forgotten as if
+        they had not begun: those need not wait until they are tried again.
         """
         with self.connection.transaction():
             of_build = (build.dataset.name, build.batch_id.millis)
             # Blame of others counts for nothing: all of them would be tried again at once, for ever.
-            if of_those := [path for path in build.paths if path in blamed]:
+            if of_those := [path for path in build.paths if path in (blamed or {})]:
                 self.connection.execute(statements.FORGET_OTHERS, (*of_build, of_those))
-            count = self.connection.execute(statements.FAIL, (reason[:2_000], *of_build)).rowcount
+            count = self.connection.execute(statements.FAIL, (reason[:_REASON], *of_build)).rowcount
+            own = {path: own_reason[:_REASON] for path in of_those if (own_reason := (blamed or {})[path])}
+            if own and count:
+                self.connection.execute(statements.NOTE_REASONS, (list(own), list(own.values()), *of_build))
             if broken and count:
                 self.connection.execute(statements.NOTE_BROKEN, (sorted(broken), *of_build))
             return count

@@ -137,6 +137,10 @@ WITHDRAW = """
 """
 FAIL = _FAILED.format(which="b.dataset = %s and b.batch_id = %s")
 NOTE_BROKEN = "update varve.batch set broken = %s where dataset = %s and batch_id = %s and state = 'failed'"
+NOTE_REASONS = """
+    update varve.batch b set failure = own.reason from unnest(%s::text[], %s::text[]) as own (partition, reason)
+    where b.dataset = %s and b.batch_id = %s and b.partition = own.partition and b.state = 'failed'
+"""
 FORGET_OTHERS = """
     with forgotten as (
         delete from varve.batch b

@@ -6,22 +6,31 @@ Not here: programming errors, which stay Python's own exceptions.
 from __future__ import annotations
 
 import difflib
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
 
 class VarveError(Exception):
     """An error that the user can mend. The message is complete: nobody needs the traceback to understand it.
 
     Attributes:
-        partitions: of a build, the paths of those that are to blame; empty where that is not known, or they all are.
+        reasons: of a build, the paths of those that are to blame, each with an error of its own, or without one where
+            the message is that of all; empty where it is not known who is to blame, or they all are.
     """
 
-    def __init__(self, message: str = "", *, partitions: Iterable[str] = ()) -> None:
+    def __init__(self, message: str = "", *, partitions: Iterable[str] | Mapping[str, str] = ()) -> None:
         super().__init__(message)
-        self.partitions = frozenset(partitions)
+        self.reasons: Mapping[str, str] = (
+            dict(partitions) if isinstance(partitions, Mapping) else dict.fromkeys(partitions, "")
+        )
+
+    @property
+    def partitions(self) -> frozenset[str]:
+        """The paths of the partitions that are to blame."""
+        return frozenset(self.reasons)
 
 
 class UnknownPartition(VarveError):

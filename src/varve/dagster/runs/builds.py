@@ -44,7 +44,7 @@ from varve.stores.open_build import OpenBuild
 
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from dagster import DagsterRun
 
@@ -214,16 +214,19 @@ class Builds:
             build_or_rejected.catalog.connection.close()
         self.telling.ended()
 
-    def abandon(self, opened: OpenBuild, reason: str, *, discard: bool = True, blamed: Collection[str] = ()) -> None:
+    def abandon(
+        self, opened: OpenBuild, reason: str, *, discard: bool = True, blamed: Mapping[str, str] | None = None
+    ) -> None:
         """End a build that will not publish, and with `discard` remove what it has written, as far as possible.
 
-        `blamed` are the paths of the partitions that have failed, where that is known: the others are forgotten.
+        `blamed` are the partitions that have failed, with reasons of their own, where that is known: the others are
+        forgotten.
         """
         # Errors of the clean-up are suppressed: the first failure is the one to report, and no reader sees the rest.
         for build_or_rejected in opened.with_rejected:
             with contextlib.suppress(psycopg.Error, OSError):
                 has_failed = build_or_rejected.catalog.fail(
-                    build_or_rejected.build, reason, blamed, build_or_rejected.broken_expectations
+                    build_or_rejected.build, reason, blamed or {}, build_or_rejected.broken_expectations
                 )
                 # Where the catalog cannot be asked, nothing is told: the batch may have become current.
                 if has_failed:

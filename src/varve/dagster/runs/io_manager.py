@@ -54,7 +54,7 @@ class StoreIOManager(dg.IOManager):
                     opened.pre_publish_checks.append(partial(store.refuse_missing, upstream, batches))
                 return store.read(upstream, batches, edge.columns)
             except VarveError as error:
-                self._builds.abandon(opened, str(error), blamed=error.partitions)
+                self._builds.abandon(opened, str(error), blamed=error.reasons)
                 raise
 
     def handle_output(self, context: dg.OutputContext, obj: DataFrame | ReusedBatches) -> None:
@@ -84,7 +84,7 @@ class StoreIOManager(dg.IOManager):
                 # Rows that break an expectation are not discarded, so that people can look at them.
                 is_kept = isinstance(error, ExpectationFailed)
                 for open_build in publishable:
-                    blamed = getattr(error, "partitions", ()) if open_build is opened else ()
+                    blamed = getattr(error, "reasons", {}) if open_build is opened else {}
                     self._builds.abandon(open_build, spark_says(error), discard=not is_kept, blamed=blamed)
                 raise
             for batch in opened.staged:

@@ -90,5 +90,5 @@ def raise_all(errors: Sequence[BadInput]) -> None:
     if errors:
         more = f" {counted(len(errors) - 1, 'other file')} of this run cannot be taken either." if errors[1:] else ""
         is_known = all(error.partitions for error in errors)
-        blamed = {path for error in errors for path in error.partitions} if is_known else ()
-        raise BadInput(f"{errors[0]}{more}", partitions=blamed)
+        blamed = {path: str(error) for error in reversed(errors) for path in error.partitions}
+        raise BadInput(f"{errors[0]}{more}", partitions=blamed if is_known else ())

@@ -76,6 +76,8 @@ class World:
     instance: dg.DagsterInstance
     now: pendulum.DateTime
     cursor: str | None = None
+    # The expectations that rows of runs break.
+    broken: list[str] = field(default_factory=list)
     defs: dg.Definitions = field(default_factory=lambda: build_defs([orders]))
 
     @property
@@ -137,6 +139,10 @@ class World:
                 inspected = inspect(ORDERS, catalog.arrived_files(ORDERS.name)[key.path].uri)
                 assert inspected is not None
                 build.inputs[key] = {Input(landing_source(ORDERS), key.path, inspected.fingerprint)}
+            if self.broken:
+                catalog.fail(build, "1 of 1 rows break it.", broken=self.broken)
+                catalog.release(build)
+                return
             catalog.staged(build, [StagedBatch(key, "/nowhere", 1, 1, 1) for key in keys])
             catalog.publish(build)
             catalog.projected(ORDERS.name, catalog.lagging(ORDERS.name).values())
@@ -340,6 +346,21 @@ def test_failing_expectations_are_told_until_their_partitions_are_computed(world
         catalog.release(build)
     world.tick()
     assert "expectation fails" not in {kind for kind, _ in world.open_alerts()}
+
+
+def test_a_failing_expectation_is_over_where_the_file_of_before_is_sent_again(world: World) -> None:
+    alert = ("expectation fails", "day=2026-11-01")
+    world.send("2026-11-01", "n\n1\n")
+    world.tick()
+    world.broken = ["positive"]
+    world.send("2026-11-01", "n\n-1\n")
+    world.tick()
+    assert alert in world.open_alerts()
+    world.tick()
+    assert alert in world.open_alerts()
+    world.send("2026-11-01", "n\n1\n")
+    world.tick()
+    assert alert not in world.open_alerts()
 
 
 def test_dagster_has_a_check_of_each_and_its_own_policy_where_that_means_the_same(world: World) -> None:

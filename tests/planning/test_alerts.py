@@ -118,8 +118,17 @@ def test_each_kind_of_condition_holds_where_its_facts_say_so_and_keeps_its_ident
         {DAILY.name: DAILY},
         freshness={DAILY.name: FreshnessFacts()},
         rejected=[(DAILY.name, rejected), (DAILY.name, replace(rejected, kind=RejectionKind.EARLY, uri="/in/b.csv"))],
-        judgements={DAILY.name: {"day=2026-06-01": Judgement(State.FAILED, "3 attempts failed")}},
-        expectations=[FailedExpectation(DAILY.name, "day=2026-06-02", "Expectation a (n > 0)")],
+        judgements={
+            DAILY.name: {
+                "day=2026-06-01": Judgement(State.FAILED, "3 attempts failed"),
+                "day=2026-06-02": Judgement(State.BACKING_OFF, "tried again later"),
+                "day=2026-06-03": Judgement(State.CURRENT, ""),
+            }
+        },
+        # The last two are as they should be by now: one was judged so, the other one needs no judgement any more.
+        expectations=[
+            FailedExpectation(DAILY.name, f"day=2026-06-{day}", "Expectation a (n > 0)") for day in ("02", "03", "04")
+        ],
         captures=[
             CaptureFacts(DAILY.name, "stopped", "a column was renamed", 2),
             CaptureFacts(DAILY.name, "running", behind_since=now - 901),

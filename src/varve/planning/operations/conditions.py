@@ -155,7 +155,7 @@ class AlertFacts:
             AlertKind.NOT_FRESH: self.freshness,
             AlertKind.REJECTED: self.rejected,
             AlertKind.GIVEN_UP: self.judgements,
-            AlertKind.EXPECTATION: self.expectations,
+            AlertKind.EXPECTATION: None if self.judgements is None else self.expectations,
             AlertKind.CAPTURE: self.captures,
             AlertKind.PROJECTION: self.projections,
             AlertKind.DISK: self.disks,
@@ -198,8 +198,12 @@ def _given_up(facts: AlertFacts) -> Iterator[Condition]:
 
 
 def _expectations(facts: AlertFacts) -> Iterator[Condition]:
+    judgements = facts.judgements or {}
     for failed in facts.expectations or ():
-        if failed.dataset in facts.datasets:
+        judged = judgements.get(failed.dataset, {}).get(failed.partition)
+        # What was changed for that build was taken back since: the batch of before is as it should be.
+        settled = judged is None or judged.state in {State.CURRENT, State.ACCEPTED}
+        if failed.dataset in facts.datasets and not (failed.dataset in judgements and settled):
             yield _condition(AlertKind.EXPECTATION, failed.dataset, failed.partition, failed.text)
 
 

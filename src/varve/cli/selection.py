@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from varve.cli.context import chosen_graph
-from varve.model.errors import OtherOwner, UnknownPartition, VarveError, some
+from varve.model.errors import OtherOwner, UnknownPartition, VarveError, nearest, some
 from varve.model.partitions.dimension import TimeDimension
 from varve.model.partitions.key import escape, parse_path, text_of
 
@@ -38,9 +38,8 @@ def declared(name: str) -> Dataset:
 
     refuse_broken(name, chosen_graph())
     if name not in chosen_graph().datasets:
-        raise VarveError(
-            f"there is no dataset {name!r}; there are {', '.join(sorted(chosen_graph().datasets)) or 'none'}."
-        )
+        names = sorted(chosen_graph().datasets)
+        raise VarveError(f"there is no dataset {name!r}; there are {', '.join(names) or 'none'}.{nearest(name, names)}")
     return chosen_graph().datasets[name]
 
 
@@ -75,7 +74,7 @@ def matching(dataset: Dataset, words: Sequence[str], paths: Iterable[str]) -> li
                 raise UnknownPartition(f"{dataset} has no partitions; leave {word!r} out.")
             raise UnknownPartition(
                 f"{word!r} names no partition of {dataset}; write column=value with "
-                f"{', '.join(dataset.partitioning.names)}."
+                f"{', '.join(dataset.partitioning.names)}.{nearest(column, dataset.partitioning.names)}"
             )
         wanted[column] = _as_in_paths(dataset, column, value)
     matched = [path for path in known_paths if wanted.items() <= dict(parse_path(path)).items()]

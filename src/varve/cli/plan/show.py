@@ -19,7 +19,7 @@ from varve.cli.printing import Table
 from varve.cli.problems.broken import broken_values, refuse_broken
 from varve.dagster.assets.sql_folders import sql_datasets, usable
 from varve.dagster.discovery import graph_of_folder
-from varve.model.errors import ServiceUnavailable, UnknownPartition, VarveError, some
+from varve.model.errors import ServiceUnavailable, UnknownPartition, VarveError, nearest, some
 from varve.model.partitions.dimension import DynamicDimension, StaticDimension, TimeDimension
 from varve.model.partitions.key import plain
 from varve.planning.mapping.dataset_mapping import listed
@@ -162,7 +162,9 @@ def dataset_named(name: str, graph: Graph) -> Dataset:
     refuse_broken(name, graph)
     dataset = graph.datasets.get(name.replace("/", "."))
     if dataset is None:
-        raise VarveError(f"no dataset {name!r}; there are {', '.join(sorted(graph.datasets))}.{graph.perhaps_in(name)}")
+        names = sorted(graph.datasets)
+        hint = nearest(name.replace("/", "."), names)
+        raise VarveError(f"no dataset {name!r}; there are {', '.join(names)}.{hint}{graph.perhaps_in(name)}")
     return dataset
 
 
@@ -173,8 +175,16 @@ def parsed(dataset: Dataset, pairs: Sequence[str]) -> PartitionKey:
         if not dataset.partitioning.dimensions:
             raise UnknownPartition(f"{dataset} has no partitions; leave {' '.join(pairs)} out.")
         wanted = " ".join(f"{column}=..." for column in dataset.partitioning.names)
-        raise UnknownPartition(f"{dataset}: a partition is named {wanted}; found {' '.join(pairs) or 'none'}.")
-    return dataset.partitioning.parsed(texts)
+        unknown = [column for column in texts if column not in dataset.partitioning.names]
+        hint = nearest(unknown[0], dataset.partitioning.names) if unknown else ""
+        raise UnknownPartition(f"{dataset}: a partition is named {wanted}; found {' '.join(pairs) or 'none'}.{hint}")
+    try:
+        return dataset.partitioning.parsed(texts)
+    except UnknownPartition as error:
+        static = [each for each in dataset.partitioning.dimensions if isinstance(each, StaticDimension)]
+        names = [(texts[each.name], [str(plain(member)) for member in each.members]) for each in static]
+        hint = next((nearest(text, members) for text, members in names if text not in members), "")
+        raise UnknownPartition(f"{error}{hint}") from None
 
 
 def members_of(dataset: Dataset, graph: Graph) -> Members | None:

@@ -156,6 +156,18 @@ def test_values_that_are_no_keys_are_told_with_their_place_and_stop_no_others(sh
     assert tick(shop)[1] == {}
 
 
+def test_a_value_that_a_metastore_cannot_tell_from_a_key_is_told_and_stops_no_others(shop: Shop) -> None:
+    declare(shop)
+    shop.sell("2026-11-01", [(1, "pen", "1.00")])
+    assert tick(shop) == ([["pen"]], {})
+    shop.sell("2026-11-02", [(2, "pen ", "1.00"), (3, "ink", "1.00")])
+    runs, problems = tick(shop)
+    assert [key for run in runs for key in run if key != "pen"] == ["ink"]
+    (message,) = problems.values()
+    assert "the keys 'pen' and 'pen ' differ in blanks at the end alone" in message
+    assert keys(shop) == ["ink", "pen"]
+
+
 def test_two_ticks_at_once_come_to_the_same(shop: Shop) -> None:
     from concurrent.futures import ThreadPoolExecutor
 

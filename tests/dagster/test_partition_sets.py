@@ -142,6 +142,15 @@ def test_a_key_that_no_store_can_hold_is_refused_and_none_is_added(shared: Share
     assert shared.texts(shared.base) == []
 
 
+def test_keys_that_a_metastore_cannot_tell_apart_are_refused_and_none_is_added(shared: Shared) -> None:
+    with pytest.raises(VarveError, match=r"the keys 'ann' and 'ann ' differ in blanks at the end alone"):
+        shared.sets.add(shared.tenant, ["bob", "ann", "ann "])
+    shared.sets.add(shared.tenant, ["ann ", " ann"])
+    with pytest.raises(VarveError, match=r"the keys 'ann ' and 'ann' differ in blanks at the end alone"):
+        shared.sets.add(shared.tenant, ["ann"])
+    assert shared.sets.members()[shared.tenant.set_name] == (" ann", "ann ")
+
+
 def test_folds_follow_what_is_added_and_removed(shared: Shared) -> None:
     shared.sets.add(shared.tenant, ["ann", "50%"])
     assert shared.texts(shared.fold) == [

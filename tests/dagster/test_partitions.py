@@ -21,8 +21,8 @@ from varve.model.partitions.zone import DAY, stretch
 
 NASTY = st.sampled_from([*"|,[]~%'/=\\😀 .", '"', "%7C", "...", "....", ".."])
 ANY = st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cs")), max_size=4)
-TEXTS = st.lists(NASTY | ANY, min_size=1, max_size=6).map("".join).filter(lambda text: text and not text.endswith(" "))
-LISTS = st.lists(TEXTS, min_size=1, max_size=4, unique=True).map(tuple)
+TEXTS = st.lists(NASTY | ANY, min_size=1, max_size=6).map("".join).filter(bool)
+LISTS = st.lists(TEXTS, min_size=1, max_size=4, unique_by=lambda text: text.rstrip(" ")).map(tuple)
 
 
 @st.composite

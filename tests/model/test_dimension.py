@@ -239,7 +239,7 @@ def test_hours_of_a_zone_whose_clock_goes_back_have_keys_of_their_own() -> None:
         ((), "it has no keys; give a tuple of them"),
         (("EWR", "EWR"), "EWR is given more than once; give each key once"),
         (("EWR", ""), "an empty key is no key; give each key a text"),
-        (("EWR", "JFK "), "the key 'JFK ' ends in a blank, and a Hive metastore takes it for the one without"),
+        (("EWR", "JFK", "JFK  "), "the keys 'JFK' and 'JFK  ' differ in blanks at the end alone, and a Hive metastore"),
     ],
 )
 def test_static_keys_must_be_given_unlike_and_not_empty(members: tuple[str, ...], problem: str) -> None:

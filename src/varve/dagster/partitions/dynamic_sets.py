@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from varve.model.errors import UnknownPartition
-from varve.model.partitions.dimension import DynamicDimension, check_member
+from varve.model.errors import UnknownPartition, VarveError
+from varve.model.partitions.dimension import DynamicDimension, alike, alike_message, check_member
 from varve.model.partitions.partitioning import base_set, dagster_text, fold_texts, set_of
 
 if TYPE_CHECKING:
@@ -55,12 +55,15 @@ class PartitionSets:
     def add(self, dimension: DynamicDimension, keys: Iterable[Value]) -> list[Value]:
         """Add keys to a set and to all folds of it, and return the keys that were new, in order.
 
-        The call may be repeated and interrupted. Raises VarveError for a key that no store can hold; no key is added
-        then.
+        The call may be repeated and interrupted. Raises VarveError for a key that no store can hold, or tell from
+        another one; no key is added then.
         """
         unique_keys = list(dict.fromkeys(keys))
         for key in unique_keys:
             check_member(dimension.name, key)
+        for key, other in alike([*self.members().get(dimension.set_name, ()), *unique_keys]).items():
+            if key in unique_keys:
+                raise VarveError(f"{alike_message(dimension.name, key, other)} Nothing was added.")
         present = set(self.instance.get_dynamic_partitions(base_set(dimension)))
         new = [key for key in unique_keys if dagster_text(key) not in present]
         self.instance.add_dynamic_partitions(base_set(dimension), [dagster_text(key) for key in new])

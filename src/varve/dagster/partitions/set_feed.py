@@ -19,6 +19,7 @@ from varve.catalog.code.generations import Generations
 from varve.catalog.planning.set_keys import SetKeys
 from varve.dagster.partitions.sets_sensor import sets_of
 from varve.model.errors import UnknownPartition, VarveError, some
+from varve.model.partitions.dimension import alike, alike_message
 from varve.model.partitions.key import text_of
 from varve.model.partitions.set_source import OnRemoval
 from varve.services.spark import open_session
@@ -149,7 +150,10 @@ def _key_text(dimension: DynamicDimension, value: object) -> str:
 def _follow(keys: SetKeys, dimension: DynamicDimension, sets: PartitionSets, fed: Fed) -> None:
     """Bring Dagster's set in line with what the current batches have."""
     current = keys.current()
-    wanted = sorted(dimension.parse(text) for text in current.keys)
+    read = [dimension.parse(text) for text in current.keys]
+    # Those that are in the set stay in it; a new one that no metastore could tell from them is told.
+    too_like = alike([*sets.members()[keys.set_name], *sorted(read)])
+    wanted = sorted(set(read) - set(too_like))
     if new := sets.add(dimension, wanted):
         fed.changes.append(f"{keys.set_name}: {some([text_of(key) for key in new], limit=3)} added")
     # As long as a batch is not read, a key that it has would seem to be gone.
@@ -159,6 +163,10 @@ def _follow(keys: SetKeys, dimension: DynamicDimension, sets: PartitionSets, fed
         if gone:
             sets.remove(dimension, gone)
             fed.changes.append(f"{keys.set_name}: {some([text_of(key) for key in gone], limit=3)} taken out")
+    for key, other in too_like.items():
+        fed.problems[keys.set_name] = (
+            f"{keys.source.place or keys.set_name}: {alike_message(dimension.name, key, other)}"
+        )
     if current.refused:
         fed.problems[keys.set_name] = (
             f"{keys.source.place or keys.set_name}: {keys.source.dataset} has values that are no keys of the set "

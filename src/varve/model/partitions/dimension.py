@@ -22,7 +22,7 @@ from varve.model.partitions.key import Interval, PartitionKey, Value, checked, e
 from varve.model.partitions.time_dimension import Members, TimeDimension, check_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from varve.model.partitions.set_source import SetSource
     from varve.model.schema import ColumnType
@@ -115,6 +115,8 @@ class StaticDimension(_OneColumn):
         if len(self.places) != len(self.members):
             doubled = sorted({text_of(key) for key in self.members if self.members.count(key) > 1})
             raise VarveError(f"dimension {self.name}: {some(doubled)} is given more than once; give each key once.")
+        for key, other in alike(self.members).items():
+            raise VarveError(alike_message(self.name, key, other))
 
     def exists(self, value: Value, members: Members | None = None) -> bool:
         """Whether the dimension has this key."""
@@ -200,6 +202,21 @@ __all__ = ["Dimension", "DynamicDimension", "Members", "StaticDimension", "TimeD
 Dimension: TypeAlias = TimeDimension | StaticDimension | DynamicDimension
 
 
+def alike(keys: Iterable[Value]) -> dict[Value, Value]:
+    """The keys that differ from an earlier one in blanks at the end alone, with that one."""
+    first: dict[str, Value] = {}
+    found = {key: first.setdefault(text_of(key).rstrip(" "), key) for key in keys}
+    return {key: other for key, other in found.items() if key != other}
+
+
+def alike_message(dimension: str, key: Value, other: Value) -> str:
+    """What is wrong with two such keys: a Hive metastore compares texts without blanks at the end."""
+    return (
+        f"dimension {dimension}: the keys {text_of(other)!r} and {text_of(key)!r} differ in blanks at the end alone, "
+        "and a Hive metastore takes them for one. Take the blanks away where the keys are made, as by RTRIM."
+    )
+
+
 def check_member(dimension: str, value: Value) -> None:
     """Raise VarveError for a value that a store could not hold, or could not tell from another value."""
     try:
@@ -210,11 +227,6 @@ def check_member(dimension: str, value: Value) -> None:
     if not text or text == _HIVE_NULL or type(value) is float:
         problem = {"": "an empty key", _HIVE_NULL: f"{text} (Hive's name for no value)"}.get(text, f"the float {text}")
         raise VarveError(f"dimension {dimension}: {problem} is no key; give each key a text, whole number or date.")
-    if text.endswith(" "):
-        raise VarveError(
-            f"dimension {dimension}: the key {text!r} ends in a blank, and a Hive metastore takes it for the one "
-            "without. Take the blank away where the key is made, as by RTRIM."
-        )
     if (size := len(f"{dimension}={escape(text)}".encode())) > _SEGMENT_BYTES:
         raise VarveError(
             f"dimension {dimension}: the key {text[:40]!r}... takes {size} bytes as a folder name, above the "

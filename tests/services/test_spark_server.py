@@ -41,7 +41,9 @@ def own(settings: Settings) -> Iterator[Settings]:
 
 # A process that lives on while the server ends and another one comes, as a code server does.
 AGAIN = """
+import os
 import psutil
+from pyspark.sql import functions as F
 from varve.services.settings import Settings
 from varve.services.spark import open_session
 from varve.services.spark_server import SparkServer
@@ -52,9 +54,11 @@ print(open_session(settings).sql("SELECT 1").collect())
 process = psutil.Process(server.pid())
 process.kill()
 process.wait(60)
+# As where the environment of before is put back.
+del os.environ["SPARK_CONNECT_MODE_ENABLED"]
 session = open_session(settings)
 assert open_session(settings) is session
-print(session.sql("SELECT 2").collect())
+print(session.range(1).select(F.lit(2)).collect())
 """
 
 

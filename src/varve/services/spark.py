@@ -219,6 +219,8 @@ def _session(conf: dict[str, Any]) -> SparkSession:
     elif living:
         # PySpark's own way would try the settings on the session of the other server, and fail where that has ended.
         session = of_remote.create()
+        # By this variable its functions know which kind of session there is; somebody may have put an environment back.
+        os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"
     else:
         session = builder.getOrCreate()
     sessions[wanted] = session

@@ -8,8 +8,7 @@ import pendulum
 import pytest
 
 from tests.support.sales import sales_dataset
-from varve.cli.plan.show import parsed
-from varve.cli.selection import matching, named_path, span
+from varve.cli.selection import matching, named_path, partition_named, span
 from varve.model.dataset import StoreKind
 from varve.model.errors import UnknownPartition, VarveError
 from varve.model.partitions.dimension import TimeDimension
@@ -70,11 +69,11 @@ def test_a_moment_is_one_partition_for_every_command(word: str, path: str) -> No
     paths = [key.path for key in MOMENTS.partitioning.keys(now=dt.datetime(2026, 10, 26, tzinfo=dt.UTC))]
     assert matching(MOMENTS, [word], paths) == [path]
     assert named_path(MOMENTS, [word]) == path
-    assert parsed(MOMENTS, [word]).path == path
+    assert partition_named(MOMENTS, [word]).path == path
 
 
 def test_a_text_that_is_no_moment_names_no_partition() -> None:
     with pytest.raises(UnknownPartition, match="has no partition hour=soon"):
         matching(MOMENTS, ["hour=soon"], ["hour=2026-10-25 00%3A00%3A00"])
     with pytest.raises(UnknownPartition, match="its keys look like 2026-10-24T00"):
-        parsed(MOMENTS, ["hour=2026-10-25 02h"])
+        partition_named(MOMENTS, ["hour=2026-10-25 02h"])

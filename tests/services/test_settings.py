@@ -62,6 +62,7 @@ def test_a_home_that_cannot_be_made_is_told_by_its_folder_and_the_setting(tmp_pa
     [
         ("lake/below", "{here}/lake/below"),
         ("/lake/", "/lake"),
+        ("~/lake", f"{Path.home()}/lake"),
         ("file:/lake", "file:///lake"),
         ("file:///lake/", "file:///lake"),
         ("s3a://bucket/lake/", "s3a://bucket/lake"),

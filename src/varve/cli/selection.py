@@ -14,15 +14,16 @@ from typing import TYPE_CHECKING
 
 from varve.cli.context import chosen_graph
 from varve.model.errors import OtherOwner, UnknownPartition, VarveError, nearest, some
-from varve.model.partitions.dimension import TimeDimension
+from varve.model.partitions.dimension import StaticDimension, TimeDimension
 from varve.model.partitions.key import escape, parse_path, text_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     import psycopg
 
     from varve.model.dataset import Dataset
+    from varve.model.partitions.key import PartitionKey
 
 _SPANS = {"d": "days", "h": "hours", "m": "minutes", "s": "seconds"}
 # Such a time ago, and in such a time, are dates.
@@ -55,6 +56,33 @@ def refuse_of_others(connection: psycopg.Connection, names: Iterable[str], lost:
                 "it in that project."
             )
     Owners(connection, graph.project).refuse(asked, lost)
+
+
+def partition_named(dataset: Dataset, words: Sequence[str]) -> PartitionKey:
+    """Return the partition that words like `day=2013-01-05 origin=EWR` name, one for each column.
+
+    Raises UnknownPartition, with what is spelt most like a column or a static key that there is not.
+    """
+    texts, names = dict(word.partition("=")[::2] for word in words), dataset.partitioning.names
+    if set(texts) != set(names):
+        if not dataset.partitioning.dimensions:
+            raise UnknownPartition(f"{dataset} has no partitions; leave {' '.join(words)} out.")
+        wanted = " ".join(f"{column}=..." for column in names)
+        hint = next((nearest(column, names) for column in texts if column not in names), "")
+        raise UnknownPartition(f"{dataset}: a partition is named {wanted}; found {' '.join(words) or 'none'}.{hint}")
+    try:
+        return dataset.partitioning.parsed(texts)
+    except UnknownPartition as error:
+        raise type(error)(f"{error}{_static_key_like(dataset, texts)}") from None
+
+
+def _static_key_like(dataset: Dataset, texts: Mapping[str, str]) -> str:
+    for dimension in dataset.partitioning.dimensions:
+        if isinstance(dimension, StaticDimension):
+            members = list(map(text_of, dimension.members))
+            if texts[dimension.name] not in members:
+                return nearest(texts[dimension.name], members)
+    return ""
 
 
 def matching(dataset: Dataset, words: Sequence[str], paths: Iterable[str]) -> list[str]:

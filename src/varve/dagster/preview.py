@@ -23,7 +23,7 @@ from varve.catalog.catalog import Catalog
 from varve.dagster.runs.pinning import pin
 from varve.model.batch import BatchId, Input
 from varve.model.build import Build
-from varve.model.errors import BadInput, UnknownPartition, VarveError
+from varve.model.errors import BadInput, VarveError
 from varve.model.partitions.dimension import DynamicDimension
 from varve.model.partitions.windows import why_not_there
 from varve.planning.graph import PlannedReads
@@ -233,17 +233,6 @@ def why_not_now(dataset: Dataset, partition: PartitionKey) -> str:
         return ""
     now = pendulum.now("UTC").timestamp()
     return why_not_there(time, time.start_of(time.value_in(partition)), now, dataset.policy.retention)
-
-
-def partition_named(dataset: Dataset, words: Sequence[str]) -> PartitionKey:
-    """The partition that `column=value` words name. Raises UnknownPartition."""
-    texts = dict(word.partition("=")[::2] for word in words)
-    if set(texts) != set(dataset.partitioning.names):
-        if not dataset.partitioning.dimensions:
-            raise UnknownPartition(f"{dataset} has no partitions; leave {' '.join(words)} out.")
-        wanted = " ".join(f"{column}=..." for column in dataset.partitioning.names)
-        raise UnknownPartition(f"{dataset}: a partition is named {wanted}; found {' '.join(words) or 'none'}.")
-    return dataset.partitioning.parsed(texts)
 
 
 def members_of(settings: Settings, edge: Edge) -> Members | None:

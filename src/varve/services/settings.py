@@ -195,7 +195,7 @@ def _root(text: str) -> str:
     if text.startswith("file:/") and not text.startswith("file://"):
         text = "file://" + text.removeprefix("file:")
     elif "://" not in text:
-        text = str(Path(text).absolute())
+        text = str(Path(text).expanduser().absolute())
     return text.rstrip("/")
 
 

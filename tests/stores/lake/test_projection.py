@@ -214,6 +214,19 @@ def test_a_partition_that_was_added_but_not_recorded_is_moved_to_what_is_current
     assert catalog.lagging(sales.name) == {}
 
 
+def test_partitions_that_the_table_has_already_are_moved_in_one_call(
+    workbench: Workbench, catalog: Catalog, sales: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a repair, which finds that the table shows something else of them."""
+    workbench.publish(sales, [PARIS, ZURICH], [(PARIS, "pen", 1), (ZURICH, "ink", 2)])
+    publish_without_following(workbench, catalog, sales, [PARIS, ZURICH], [(PARIS, "pen", 3), (ZURICH, "ink", 4)])
+    catalog.invalidate_projection(sales.name, [PARIS.path, ZURICH.path], [])
+    monkeypatch.setattr(statements, "set_location_sql", None)
+    assert follow(workbench, catalog, sales) == 2
+    day = PARIS["day"]
+    assert table(workbench, sales) == [(day, "Paris", "pen", 3), (day, "Zürich", "ink", 4)]
+
+
 @pytest.mark.parametrize("lost", ["DROP TABLE {table}", "DROP DATABASE {db} CASCADE"])
 def test_a_lost_metastore_is_rebuilt_with_all_that_is_current(
     workbench: Workbench, catalog: Catalog, sales: Dataset, lost: str

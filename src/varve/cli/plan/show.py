@@ -17,9 +17,10 @@ from varve.catalog.catalog import Catalog
 from varve.cli.context import chosen_graph, chosen_project, chosen_settings
 from varve.cli.printing import Table
 from varve.cli.problems.broken import broken_values, refuse_broken
+from varve.cli.selection import partition_named
 from varve.dagster.assets.sql_folders import sql_datasets, usable
 from varve.dagster.discovery import graph_of_folder
-from varve.model.errors import ServiceUnavailable, UnknownPartition, VarveError, nearest, some
+from varve.model.errors import ServiceUnavailable, VarveError, nearest, some
 from varve.model.partitions.dimension import DynamicDimension, StaticDimension, TimeDimension
 from varve.model.partitions.key import plain
 from varve.planning.mapping.dataset_mapping import listed
@@ -58,7 +59,7 @@ def show(
     files = usable(folder) if folder else sql_datasets(chosen_project().assets)
     graph = graph_of_folder(folder, files) if folder else _project()
     dataset = dataset_named(name, graph)
-    key = parsed(dataset, pairs) if pairs or not dataset.partitioning.dimensions else None
+    key = partition_named(dataset, pairs) if pairs or not dataset.partitioning.dimensions else None
     if sql:
         print_sql(console, _file(dataset, files), key, as_json=as_json)
         return
@@ -166,25 +167,6 @@ def dataset_named(name: str, graph: Graph) -> Dataset:
         hint = nearest(name.replace("/", "."), names)
         raise VarveError(f"no dataset {name!r}; there are {', '.join(names)}.{hint}{graph.perhaps_in(name)}")
     return dataset
-
-
-def parsed(dataset: Dataset, pairs: Sequence[str]) -> PartitionKey:
-    """Return the partition that `col=value` words name. Raises UnknownPartition."""
-    texts = dict(pair.partition("=")[::2] for pair in pairs)
-    if set(texts) != set(dataset.partitioning.names):
-        if not dataset.partitioning.dimensions:
-            raise UnknownPartition(f"{dataset} has no partitions; leave {' '.join(pairs)} out.")
-        wanted = " ".join(f"{column}=..." for column in dataset.partitioning.names)
-        unknown = [column for column in texts if column not in dataset.partitioning.names]
-        hint = nearest(unknown[0], dataset.partitioning.names) if unknown else ""
-        raise UnknownPartition(f"{dataset}: a partition is named {wanted}; found {' '.join(pairs) or 'none'}.{hint}")
-    try:
-        return dataset.partitioning.parsed(texts)
-    except UnknownPartition as error:
-        static = [each for each in dataset.partitioning.dimensions if isinstance(each, StaticDimension)]
-        names = [(texts[each.name], [str(plain(member)) for member in each.members]) for each in static]
-        hint = next((nearest(text, members) for text, members in names if text not in members), "")
-        raise UnknownPartition(f"{error}{hint}") from None
 
 
 def members_of(dataset: Dataset, graph: Graph) -> Members | None:

@@ -10,7 +10,7 @@ from varve.catalog.history.history import History
 from varve.catalog.living.leases import Lease, Leases
 from varve.cli.context import chosen_graph, chosen_settings
 from varve.cli.plan.open_plan import opened_plan
-from varve.cli.plan.show import dataset_named, parsed
+from varve.cli.plan.show import dataset_named
 from varve.cli.printing import Table
 from varve.cli.problems.rejected import (
     left_out_values,
@@ -20,6 +20,7 @@ from varve.cli.problems.rejected import (
     show_rejected,
     show_rejected_rows,
 )
+from varve.cli.selection import partition_named
 from varve.planning.judgement.facts import NOTHING
 from varve.planning.judgement.judgement import State
 from varve.planning.requested import why_not
@@ -43,7 +44,7 @@ def why(name: str, words: Sequence[str]) -> dict[str, Any]:
     Raises VarveError for an unknown dataset, UnknownPartition for words that name no partition.
     """
     dataset = dataset_named(name, chosen_graph())
-    key = parsed(dataset, words)
+    key = partition_named(dataset, words)
     with opened_plan() as open_plan:
         return why_of(dataset, key, open_plan, open_plan.judged(dataset, key.path))
 

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 from varve.cli.context import chosen_settings
 from varve.cli.rows.cells import escaped, plain, table_of
 from varve.cli.rows.declared import declared
-from varve.dagster.preview import of_python, of_sql, partition_named
+from varve.cli.selection import partition_named
+from varve.dagster.preview import of_python, of_sql
 from varve.dagster.preview import preview as computed_preview
 from varve.model.errors import counted, some
 from varve.sql.sql_asset import SqlAsset

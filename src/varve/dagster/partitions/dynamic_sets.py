@@ -61,14 +61,19 @@ class PartitionSets:
         unique_keys = list(dict.fromkeys(keys))
         for key in unique_keys:
             check_member(dimension.name, key)
-        for key, other in alike([*self.members().get(dimension.set_name, ()), *unique_keys]).items():
-            if key in unique_keys:
-                raise VarveError(f"{alike_message(dimension.name, key, other)} Nothing was added.")
+        for key, other in self.too_like(dimension, unique_keys).items():
+            raise VarveError(f"{alike_message(dimension.name, key, other)} Nothing was added.")
         present = set(self.instance.get_dynamic_partitions(base_set(dimension)))
         new = [key for key in unique_keys if dagster_text(key) not in present]
         self.instance.add_dynamic_partitions(base_set(dimension), [dagster_text(key) for key in new])
         self.follow()
         return new
+
+    def too_like(self, dimension: DynamicDimension, keys: Iterable[Value]) -> dict[Value, Value]:
+        """Those of the keys that no metastore could tell from another of the set, or of these, with that one."""
+        members, listed = _parsed(dimension, self.instance.get_dynamic_partitions(base_set(dimension))), list(keys)
+        new = set(listed).difference(members)
+        return {key: other for key, other in alike([*members, *listed]).items() if key in new}
 
     def remove(self, dimension: DynamicDimension, keys: Iterable[Value]) -> None:
         """Take keys out of a set, and out of all folds of it. Their data stays until it is retired."""

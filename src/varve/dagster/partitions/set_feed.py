@@ -19,7 +19,7 @@ from varve.catalog.code.generations import Generations
 from varve.catalog.planning.set_keys import SetKeys
 from varve.dagster.partitions.sets_sensor import sets_of
 from varve.model.errors import UnknownPartition, VarveError, some
-from varve.model.partitions.dimension import alike, alike_message
+from varve.model.partitions.dimension import alike_message
 from varve.model.partitions.key import text_of
 from varve.model.partitions.set_source import OnRemoval
 from varve.services.spark import open_session
@@ -152,7 +152,7 @@ def _follow(keys: SetKeys, dimension: DynamicDimension, sets: PartitionSets, fed
     current = keys.current()
     read = [dimension.parse(text) for text in current.keys]
     # Those that are in the set stay in it; a new one that no metastore could tell from them is told.
-    too_like = alike([*sets.members()[keys.set_name], *sorted(read)])
+    too_like = sets.too_like(dimension, sorted(read))
     wanted = sorted(set(read) - set(too_like))
     if new := sets.add(dimension, wanted):
         fed.changes.append(f"{keys.set_name}: {some([text_of(key) for key in new], limit=3)} added")

@@ -6,7 +6,8 @@ import shlex
 from typing import TYPE_CHECKING
 
 from varve.cli.context import chosen_graph
-from varve.cli.plan.show import dataset_named, parsed
+from varve.cli.plan.show import dataset_named
+from varve.cli.selection import partition_named
 from varve.model.errors import UnknownPartition, VarveError
 from varve.model.partitions.key import WHOLE, parse_path
 
@@ -22,7 +23,7 @@ def named(name: str, path: str) -> tuple[Dataset, PartitionKey]:
     """The dataset and the partition of an address. Raises VarveError, UnknownPartition where there is none."""
     dataset = dataset_named(name, chosen_graph())
     try:
-        return dataset, parsed(dataset, words_of(path))
+        return dataset, partition_named(dataset, words_of(path))
     except ValueError as error:
         raise UnknownPartition(f"{dataset}: {path!r} names no partition ({error}).") from None
 

@@ -66,7 +66,9 @@ def test_a_correction_under_the_new_name_of_a_column_goes_back_behind_the_rename
     assert corrected[DAYS[0]] == 9_000
     declared.write_text(first)
     shop.sql("revenue", REVENUE)
-    shop.varve("revert", run) if way == "revert" else shop.varve("evolve", "shop.sales")
+    back = shop.json("revert", run) if way == "revert" else shop.json("evolve", "shop.sales")
+    # What the correction was made of is rewritten, and what reads it is computed.
+    assert back["computed"] == {f"{shop.db}.revenue": 1, f"{shop.db}.trailing": 2}
     assert shop.totals() == corrected
     assert shop.run_due() == []
     assert shop.json("env", "list") == []

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from varve.model.errors import UnknownPartition, VarveError
+from varve.model.errors import OutsideDimension, UnknownPartition, VarveError
 from varve.model.landing.options import LandingFormat, LandingOptions
 from varve.model.landing.pattern import FilePattern
 from varve.model.partitions.dimension import DynamicDimension, StaticDimension, TimeDimension
@@ -123,6 +123,13 @@ def test_a_name_that_says_none_or_several_is_told_why(
     with pytest.raises(UnknownPartition) as refused:
         pattern(files, *dimensions).key(name)
     assert reason in str(refused.value)
+
+
+@pytest.mark.parametrize("files", ["", "{day}.csv", "{day:%Y-%m-%d}.csv", "day={day}/*.csv"])
+def test_a_name_from_before_the_start_is_spelt_well_and_outside(files: str) -> None:
+    name = "day=2019-02-01/a.csv" if "/" in files else "2019-02-01.csv"
+    with pytest.raises(OutsideDimension, match=r"2019-02-01.* lies outside dimension day, which runs from 2026-01-01"):
+        pattern(files, DAY).key(name)
 
 
 PATTERNS = [

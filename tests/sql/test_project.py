@@ -142,6 +142,18 @@ def test_all_problems_of_all_files_are_told_in_one_run() -> None:
     assert {line.split(":")[0] for line in message.splitlines() if ".sql:" in line} == {"0.sql", "1.sql", "2.sql"}
 
 
+def test_a_dataset_that_two_files_declare_is_told_in_both_and_its_readers_are_blamed_for_nothing() -> None:
+    one = RECEIPTS.replace("price DOUBLE", "amount DOUBLE")
+    reader = sales("AS SELECT product, price FROM shop.receipts WHERE receipts.day = today")
+    for files in ([one, RECEIPTS, reader], [RECEIPTS, reader, one], [reader, one, RECEIPTS]):
+        first, second = (f"{place}.sql" for place, text in enumerate(files) if text != reader)
+        told = problems(*files)
+        assert told.count("is also declared in") == 2
+        assert f"{first}:1:16: shop.receipts is also declared in {second}." in told
+        assert f"{second}:1:16: shop.receipts is also declared in {first}." in told
+        assert f"{files.index(reader)}.sql:" not in told
+
+
 def test_columns_of_a_select_are_inferred_where_they_are_not_declared() -> None:
     text = sales("AS SELECT product, SUM(price) AS price, COUNT(*) AS n FROM shop.receipts WHERE day = today "
                  "GROUP BY product").replace(" (product STRING, price DOUBLE)", "")  # fmt: skip

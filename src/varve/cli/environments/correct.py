@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from varve.dagster.environments import OpenEnvironment
+    from varve.dagster.environments import EnvironmentWork, OpenEnvironment
     from varve.model.dataset import Dataset
     from varve.planning.graph import Graph
     from varve.stores.environments.promotion import LeftBehind
@@ -131,7 +131,7 @@ def _in_environment(
             promotion = (
                 Promotion(environment, {}, {}, Closure(), {})
                 if _is_current(opened, dataset, files)
-                else _promote(console, opened, dataset, files, behind, only=follows)
+                else _promote(console, opened, dataset, files, behind, only=follows, done=done)
             )
     except DroppedMeanwhile:
         keep = True
@@ -189,11 +189,11 @@ def _is_current(opened: OpenEnvironment, dataset: Dataset, files: Mapping[str, P
 
 def _promote(
     console: Console | None, opened: OpenEnvironment, dataset: Dataset, files: Mapping[str, Path], behind: LeftBehind,
-    *, only: Collection[str],
+    *, only: Collection[str], done: EnvironmentWork,
 ) -> Promotion:  # fmt: skip
     reason = f"corrected: {dataset} {some(list(files), limit=2)}"
     with work.connected("correct") as connection:
-        return promotions.promote_opened(console, opened, connection, behind, reason=reason, only=only)
+        return promotions.promote_opened(console, opened, connection, behind, reason=reason, only=only, done=done)
 
 
 def _dataset(graph: Graph, name: str) -> Dataset:

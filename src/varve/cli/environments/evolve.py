@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import psycopg
     from rich.console import Console
 
-    from varve.dagster.environments import OpenEnvironment
+    from varve.dagster.environments import EnvironmentWork, OpenEnvironment
     from varve.planning.graph import Graph
 
 # The longest name of an environment, without what each of these begins with.
@@ -69,6 +69,13 @@ class Evolution:
     lacking: dict[str, dict[str, str]] = field(default_factory=dict)
     held: dict[str, dict[str, str]] = field(default_factory=dict)
     shown: dict[str, int] = field(default_factory=dict)
+
+    def tell(self, built: EnvironmentWork) -> None:
+        """Take over what was built in the environment."""
+        self.rewritten = {name: count for name, count in built.rewritten.items() if count}
+        self.computed = {name: count for name, count in built.computed.items() if count}
+        self.taken = {name: count for name, count in built.taken.items() if count}
+        self.held = built.held
 
     def as_values(self) -> dict[str, Any]:
         """Return it as plain values for `--json`."""
@@ -120,11 +127,14 @@ def evolve(
                     if dry_run:
                         _look(opened, done, rewrite=rewrite)
                     else:
-                        _build(console, opened, done, rewrite=rewrite, effects=effects)
+                        built = opened.run(
+                            _wanted(opened, dataset), effects=effects, rewrite=rewrite, before=work.announcing(console)
+                        )
                         promotion = promotions.promote_opened(
                             console, opened, connection, LeftBehind.REFUSE, only=part, incomplete=incomplete,
-                            earlier_code=True,
+                            earlier_code=True, done=built,
                         )  # fmt: skip
+                        done.tell(built)
                         done.partitions = {name: len(batches) for name, batches in promotion.batches.items()}
                         done.run, done.lacking = promotion.run_id, promotion.closure.lacking
                         also_done = [environment_of(other) for other in promotion.generations if other != dataset]
@@ -203,15 +213,6 @@ def _look(opened: OpenEnvironment, done: Evolution, *, rewrite: bool) -> None:
         for path in paths & done.waiting.get(name, {}).keys():
             del done.waiting[name][path]
     done.waiting = {name: reasons for name, reasons in done.waiting.items() if reasons}
-
-
-def _build(console: Console | None, opened: OpenEnvironment, done: Evolution, *, rewrite: bool, effects: bool) -> None:
-    wanted = _wanted(opened, done.dataset)
-    finished = opened.run(wanted, effects=effects, rewrite=rewrite, before=work.announcing(console))
-    done.rewritten = {name: count for name, count in finished.rewritten.items() if count}
-    done.held = finished.held
-    done.computed = {name: count for name, count in finished.computed.items() if count}
-    done.taken = {name: count for name, count in finished.taken.items() if count}
 
 
 def show(console: Console, done: Evolution, *, dry_run: bool) -> None:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from varve.catalog.code.promotions import PromotionPlan
-    from varve.dagster.environments import OpenEnvironment
+    from varve.dagster.environments import EnvironmentWork, OpenEnvironment
 
 # How often what production has moved meanwhile is computed again before a promotion gives up.
 _ROUNDS = 3
@@ -63,12 +63,12 @@ def promote(
 def promote_opened(
     console: Console | None, opened: OpenEnvironment, connection: psycopg.Connection, behind: LeftBehind, *,
     run_first: bool = True, only: Collection[str] | None = None, reason: str = "", incomplete: bool = False,
-    earlier_code: bool = False,
+    earlier_code: bool = False, done: EnvironmentWork | None = None,
 ) -> Promotion:  # fmt: skip
     """Promote an environment; what production has moved meanwhile is computed before that with `run_first`.
 
-    With `earlier_code` also code that was deployed before what is deployed now. Raises NotClosed with what would be
-    inconsistent.
+    What that computes is added to `done`. With `earlier_code` also code that was deployed before what is deployed now.
+    Raises NotClosed with what would be inconsistent.
     """
     name = opened.name
     promoter = _promoter(opened, connection, only, reason, incomplete=incomplete, earlier_code=earlier_code)
@@ -76,7 +76,7 @@ def promote_opened(
     for _ in range(_ROUNDS if run_first else 0):
         promotion = promoter.look(name, behind)
         if promotion.closure.moved:
-            _run_what_moved(console, opened, connection, promotion)
+            _run_what_moved(console, opened, connection, promotion, done)
             continue
         try:
             return _with_lineage_told(connection, promoter.promote(name, behind, by=who()))
@@ -169,8 +169,9 @@ def _with_lineage_told(connection: psycopg.Connection, promotion: Promotion) -> 
 
 
 def _run_what_moved(
-    console: Console | None, opened: OpenEnvironment, connection: psycopg.Connection, promotion: Promotion
-) -> None:
+    console: Console | None, opened: OpenEnvironment, connection: psycopg.Connection, promotion: Promotion,
+    done: EnvironmentWork | None,
+) -> None:  # fmt: skip
     """Compute in the environment what production has moved since."""
     # The base moves and not the code: nothing that was deployed meanwhile is undone by that.
     Environments(connection).rebase(opened.name, code_too=False)
@@ -183,7 +184,7 @@ def _run_what_moved(
         overlay.setdefault(dataset, set()).update(moved)
         if opened.graph.datasets[dataset].arrives:
             Environments(connection).forget_overlay(opened.name, {dataset: list(moved)})
-    opened.run(Wanted(paths=overlay), before=announcing(console))
+    opened.run(Wanted(paths=overlay), before=announcing(console), done=done)
 
 
 def _promoter(

@@ -110,7 +110,7 @@ def revert(console: Console | None, name: str, *, effects: bool) -> Reverted:
                 done = opened.run(computing, effects=effects, before=work.announcing(console), done=done)
             promotion = promotions.promote_opened(
                 console, opened, connection, LeftBehind.REFUSE, run_first=not not_here, only=wanted.datasets,
-                earlier_code=True,
+                earlier_code=True, done=done,
             )  # fmt: skip
     work.drop(environment)
     added = tuple(dataset for dataset, deployment in before.items() if deployment is None)

@@ -83,7 +83,11 @@ def show_rejected(console: Console, rejected: Sequence[Mapping[str, Any]]) -> No
     """Print the rejected arrivals."""
     for arrival in rejected[:_LISTED]:
         word = "early" if arrival["kind"] == RejectionKind.EARLY else f"rejected ({arrival['kind']})"
-        text = f"{word}: {arrival['dataset']} {arrival['uri']}: {arrival['reason']} (since {arrival['since']})"
+        dataset, uri, reason = arrival["dataset"], arrival["uri"], arrival["reason"]
+        where = f"{arrival['partition']}: " if arrival["partition"] else ""
+        # What was found in a file begins with the file.
+        told = reason.replace(f"{uri} ({dataset})", uri, 1) if reason.startswith(uri) else f"{uri}: {reason}"
+        text = f"{word}: {dataset} {where}{told} (since {arrival['since']})"
         console.print(text, markup=False, highlight=False, soft_wrap=True)
     if len(rejected) > _LISTED:
         console.print(f"and {len(rejected) - _LISTED:,} more that are not taken; --json lists them all.")

@@ -143,14 +143,14 @@ class FilePattern:
         if self.elements == (Field(""),):
             return self._whole_key(stem)
         keys: dict[PartitionKey, None] = {}
-        reasons: list[str] = []
+        errors: list[UnknownPartition] = []
         for texts in splits(self.elements, stem):
             try:
                 keys[self._key_of(texts)] = None
             except UnknownPartition as error:
-                reasons.append(str(error))
+                errors.append(error)
         if not keys:
-            raise UnknownPartition(reasons[0] if reasons else f"its name does not fit {self.text}.")
+            raise errors[0] if errors else UnknownPartition(f"its name does not fit {self.text}.")
         if len(keys) > 1:
             raise UnknownPartition(f"its name may be of {' or of '.join(key.path for key in keys)}.")
         return next(iter(keys))

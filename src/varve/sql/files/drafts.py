@@ -76,6 +76,7 @@ def parsed_files(
     """
     drafts: dict[str, Draft] = {}
     unread: dict[SourceFile, str] = {}
+    by_name: dict[str, list[Draft]] = {}
     for source in sources:
         cached = cache.of(source)
         try:
@@ -84,12 +85,15 @@ def parsed_files(
             problems += error.problems
             unread[source] = declared_name(source)
             continue
-        if first_draft := drafts.get(draft.name):
-            at = draft.sql
-            problems.append(at.problem(at.name_span, f"{at.name} is also declared in {first_draft.source.path}."))
-            unread[source] = draft.name
-        else:
-            drafts[draft.name] = draft
+        by_name.setdefault(draft.name, []).append(draft)
+    for name, same in by_name.items():
+        if len(same) == 1:
+            drafts[name] = same[0]
+        # Nobody can say which of them its readers mean.
+        for draft in same if len(same) > 1 else ():
+            others = ", ".join(other.source.path for other in same if other is not draft)
+            problems.append(draft.sql.problem(draft.sql.name_span, f"{name} is also declared in {others}."))
+            unread[draft.source] = name
     return drafts, unread
 
 

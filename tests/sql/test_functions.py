@@ -5,11 +5,15 @@ from __future__ import annotations
 
 import datetime as dt
 import random
+from contextlib import suppress
+from itertools import product
 from typing import TYPE_CHECKING
 
 import pytest
 import sqlglot
 from sqlglot import exp
+from sqlglot.dialects.spark import Spark
+from sqlglot.errors import ParseError
 
 from varve.sql.evaluate import scalars
 from varve.sql.evaluate.functions import _NODES, Evaluator, is_known
@@ -160,6 +164,35 @@ def test_what_spark_refuses_or_we_do_not_know_has_no_value(text: str) -> None:
 def test_a_function_that_is_not_listed_is_not_known() -> None:
     assert is_known(sqlglot.parse_one("DATE_SUB(a, 1)", dialect="spark"))
     assert not is_known(sqlglot.parse_one("my_udf(a)", dialect="spark"))
+
+
+LITERALS = ("'abc'", "''", "5", "-1", "10000000000", "NULL", "DATE'2026-01-31'", "INTERVAL 1 DAY")
+
+
+@pytest.mark.parametrize("count", range(5))
+def test_any_function_with_any_arguments_has_a_value_or_none_and_ends_nothing(count: int) -> None:
+    """A call that Spark would refuse, or for which it would cast an argument, is no reason to know nothing."""
+    choice = random.Random(count)
+    names = {"TRIM", "IF", "NVL2", *scalars.BY_NAME, *Spark.Parser.FUNCTIONS}
+    every = list(product(LITERALS, repeat=count)) if count < 3 else []
+    evaluated = 0
+    for name in sorted(names):
+        for arguments in every or [choice.choices(LITERALS, k=count) for _ in range(20)]:
+            try:
+                node = sqlglot.parse_one(f"{name}({', '.join(arguments)})", dialect="spark")
+            except (ParseError, TypeError, ValueError, LookupError, AttributeError):
+                continue  # sqlglot's own
+            if not is_known(node):
+                break
+            with suppress(CannotEvaluate):
+                evaluated += Evaluator({}).of(node).values.size
+    assert evaluated >= 20 * min(count, 1)
+
+
+@pytest.mark.parametrize("text", ["TRIM('x' FROM 'axb')", "TRIM(LEADING 'x' FROM 'xa')", "RTRIM('x', 'ax')"])
+def test_other_characters_are_trimmed_by_spark_alone(text: str) -> None:
+    with pytest.raises(CannotEvaluate, match="TRIM of other characters"):
+        Evaluator({}).of(sqlglot.parse_one(text, dialect="spark"))
 
 
 def test_pairs_of_scopes_and_partitions_broadcast() -> None:

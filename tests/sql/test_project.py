@@ -16,12 +16,17 @@ from varve.model.policy import OnUpstreamChange
 from varve.model.schema import ColumnType
 from varve.planning.mapping.dataset_mapping import Dependency
 from varve.planning.mapping.partition_subset import PartitionBox
-from varve.sql.sql_project import compiled, load
+from varve.sql import sql_project
+from varve.sql.files import drafts
+from varve.sql.sql_project import compiled, load, usable
 from varve.sql.syntax.errors import SourceFile, SqlErrors
 from varve.sql.syntax.formatting import formatted
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
     from varve.sql.sql_asset import SqlAsset
+    from varve.sql.syntax.sql_file import SqlDataset
 
 ROOT = Path(__file__).parents[2]
 HEAD = """CREATE DATASET shop.{name} ({columns})
@@ -152,6 +157,34 @@ def test_a_dataset_that_two_files_declare_is_told_in_both_and_its_readers_are_bl
         assert f"{first}:1:16: shop.receipts is also declared in {second}." in told
         assert f"{second}:1:16: shop.receipts is also declared in {first}." in told
         assert f"{files.index(reader)}.sql:" not in told
+
+
+@pytest.mark.parametrize(
+    ("module", "step"), [(drafts, "parse"), (sql_project, "query_problems"), (sql_project, "compile_dataset")]
+)
+def test_a_defect_of_ours_in_one_file_stops_that_dataset_and_what_reads_it_and_no_other(
+    module: ModuleType, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = getattr(module, step)
+
+    def unless_of_sales(of: SourceFile | SqlDataset, *given: object, **named: object) -> object:
+        if (of.path if isinstance(of, SourceFile) else of.source.path) == "1.sql":
+            raise LookupError("nobody thought of this")
+        return real(of, *given, **named)
+
+    monkeypatch.setattr(module, step, unless_of_sales)
+    query = "AS SELECT product, price FROM shop.{} AS it WHERE it.day = today"
+    texts = (
+        RECEIPTS, sales(query.format("receipts")), sales(query.format("sales"), name="after"),
+        sales(query.format("receipts"), name="other"),
+    )  # fmt: skip
+    files = usable([SourceFile(f"{place}.sql", text) for place, text in enumerate(texts)], {})
+    assert set(files) == {"shop.receipts", "shop.other"}
+    assert {broken.name for broken in files.broken} == {"shop.sales", "shop.after"}
+    (problem,) = files.problems
+    assert problem.place.startswith("1.sql:1:")
+    assert "a defect of Varve (LookupError in test_project.py:" in problem.message
+    assert "nobody thought of this" in problem.message
 
 
 def test_columns_of_a_select_are_inferred_where_they_are_not_declared() -> None:

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 from varve.model.errors import UnknownPartition, VarveError
 from varve.model.partitions.dimension import DynamicDimension, TimeDimension
 from varve.model.partitions.key import text_of
+from varve.model.partitions.windows import kept_from
 from varve.planning.mapping.dataset_mapping import listed
 from varve.planning.mapping.dimension_mapping import everything
 from varve.planning.mapping.partition_subset import PartitionBox, TimeSpans, boxes_of, choice_of
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from varve.model.dataset import Dataset
     from varve.model.partitions.dimension import Dimension, Members
@@ -84,8 +85,9 @@ def with_downstream(
 ) -> dict[str, list[PartitionKey]]:
     """The partitions and all partitions downstream of them, by dataset, upstream first.
 
-    `downstream` limits the result to these datasets (None: all); dependencies are followed through the others too.
-    Raises VarveError for a name that is not downstream.
+    Those whose retention is over are not among them, as no run computes them. `downstream` limits the result to these
+    datasets (None: all); dependencies are followed through the others too. Raises VarveError for a name that is not
+    downstream.
     """
     reached: dict[str, list[PartitionKey]] = {dataset.name: list(keys)}
     for reader in graph.in_order():
@@ -93,7 +95,7 @@ def with_downstream(
         for edge in graph.edges[reader.name]:
             for box in boxes_of(edge.upstream.partitioning, reached.get(edge.upstream.name, ())):
                 mapped = edge.dependency.readers_of(box, members=members, now=now)
-                readers |= dict.fromkeys(listed(mapped.existing))
+                readers |= dict.fromkeys(_kept(reader, listed(mapped.existing), now))
         if readers and reader.name != dataset.name:
             reached[reader.name] = sorted(readers)
     if downstream is None:
@@ -104,6 +106,18 @@ def with_downstream(
             f"{', '.join(not_downstream)}: not downstream of what is selected of {dataset}; that is {below}."
         )
     return {name: partitions for name, partitions in reached.items() if name == dataset.name or name in downstream}
+
+
+def _kept(dataset: Dataset, keys: Iterable[PartitionKey], now: dt.datetime) -> Iterator[PartitionKey]:
+    """The partitions whose retention is not over."""
+    time, retention = dataset.partitioning.time, dataset.policy.retention
+    if time is None or retention is None:
+        yield from keys
+        return
+    first = kept_from(time, retention, now.timestamp())
+    for key in keys:
+        if time.start_of(time.value_in(key)) >= first:
+            yield key
 
 
 def _named(dimension: Dimension, words: Mapping[str, str], members: Members | None, now: dt.datetime) -> KeySelection:

@@ -27,7 +27,7 @@ from varve.sql.partitions.comprehension import scopes_of
 from varve.sql.partitions.dependencies import inference
 from varve.sql.partitions.value_questions import ValueQuestion, calls_of, dependencies_asked, may_ask
 from varve.sql.sql_asset import CompiledDataset, SqlAsset, compile_dataset
-from varve.sql.syntax.errors import SourceFile, SqlErrors, source_of
+from varve.sql.syntax.errors import SourceFile, SqlErrors, defect_in, source_of
 from varve.sql.values import ValueAnswers
 
 if TYPE_CHECKING:
@@ -148,7 +148,11 @@ def usable(
         else:
             used_cache.misses += 1
             spark = _Spark(stored_answers, stored_values, questions, value_questions)
-            compiled_dataset = _compile(draft, datasets, upstreams, problems, spark, known_mappings)
+            try:
+                compiled_dataset = _compile(draft, datasets, upstreams, problems, spark, known_mappings)
+            except Exception as error:  # noqa: BLE001 - of whatever kind: it is no fault of the other datasets
+                problems.append(defect_in(draft.source, draft.sql.name_span, error))
+                compiled_dataset = None
         if compiled_dataset is not None and compiled_dataset.asks:
             value_questions[name] = ValueQuestion(partial(_parsed_of, draft), upstreams)
         if compiled_dataset is None:

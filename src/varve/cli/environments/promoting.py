@@ -104,6 +104,8 @@ def promote(
     else:
         report.show_promotion(console, promotion, dry_run=dry_run)
     if dry_run and promotion.is_refused(behind):
+        if not as_json:
+            report.show_refusal(console, promotion)
         raise typer.Exit(3)
 
 

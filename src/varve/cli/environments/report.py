@@ -12,6 +12,7 @@ from rich.markup import escape
 from varve.cli.printing import Table
 from varve.cli.selection import size_text
 from varve.model.errors import counted, some
+from varve.stores.environments.promotion import not_closed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -158,3 +159,9 @@ def show_promotion(console: Console, promotion: Promotion, *, dry_run: bool) -> 
         console.print(
             f"Plan {promotion.number}. varve apply {promotion.number} promotes exactly this.", highlight=False
         )
+
+
+def show_refusal(console: Console, promotion: Promotion) -> None:
+    """Print why a promotion that was only looked at would be refused, and what to do."""
+    text = f"As it is, it would be refused: {not_closed(promotion)}."
+    console.print(text, style="yellow", markup=False, highlight=False, soft_wrap=True)

@@ -95,7 +95,9 @@ def _from_unixtime(ev: Evaluation, node: exp.Expr, seconds: Vector) -> Vector:
     values = np.where(seconds.valid, integer(node, seconds), 0)
     if np.any((values < -_LAST_SECOND // 4) | (values > _LAST_SECOND)):
         raise CannotEvaluate(node, "a moment far off")
-    return formatted(Vector(TIMESTAMP, values * _SECOND, seconds.valid), node.args["format"], ev.timezone)
+    if (pattern := node.args.get("format")) is None:
+        raise CannotEvaluate(node, "FROM_UNIXTIME without a pattern")
+    return formatted(Vector(TIMESTAMP, values * _SECOND, seconds.valid), pattern, ev.timezone)
 
 
 def _parsed(to: str) -> Scalar:

@@ -185,7 +185,7 @@ def _make_date(ev: Evaluation, node: exp.Expr, *parts: Vector) -> Vector:
     def make(year: int, month: int, day: int) -> int:
         try:
             return (dt.date(year, month, day) - dt.date(1970, 1, 1)).days
-        except ValueError:
+        except (ValueError, OverflowError):
             raise CannotEvaluate(node, "no such date") from None
 
     if any(not part.is_integer for part in parts) or len(parts) != 3:

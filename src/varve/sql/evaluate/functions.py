@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from sqlglot import exp
 
+from varve.model.errors import counted
 from varve.sql.evaluate import lists, scalars, texts
 from varve.sql.evaluate.asked import NoValues, asked_value, is_asked
+from varve.sql.evaluate.calls import named, takes, written
 from varve.sql.evaluate.casts import cast, common, compared
 from varve.sql.evaluate.vector import BOOLEAN, NULL, STRING, Array, CannotEvaluate, Vector, ranked
 from varve.sql.syntax.type_names import simple_name
@@ -65,8 +67,10 @@ class Evaluator:
 
     def of(self, node: exp.Expr) -> Vector:
         """Return the value of an expression. Raises CannotEvaluate."""
+        if not isinstance(node, exp.Expr):
+            raise CannotEvaluate(None, "a call without one of its arguments")
         if strange := [name for name, value in node.args.items() if value and name not in _ARGUMENTS]:
-            raise CannotEvaluate(node, f"{node.sql('spark')[:60]} ({', '.join(strange)}) is not evaluated before a run")
+            raise CannotEvaluate(node, f"{written(node)} ({', '.join(strange)}) is not evaluated before a run")
         value = self._value(node)
         if node.args.get("negate"):
             # s NOT LIKE 'a%' is one node.
@@ -86,7 +90,9 @@ class Evaluator:
             called = scalars.BY_CLASS.get(type(node))
             arguments = scalars.arguments_of(node)
         if called is None:
-            raise CannotEvaluate(node, f"{node.sql('spark')[:60]} is not evaluated before a run")
+            raise CannotEvaluate(node, f"{written(node)} is not evaluated before a run")
+        if not takes(called, len(arguments)):
+            raise CannotEvaluate(node, f"{written(node)} with {counted(len(arguments), 'argument')}")
         return called(self, node, *[self.of(argument) for argument in arguments])
 
     def cast(self, vector: Vector, to: str) -> Vector:
@@ -261,9 +267,8 @@ def _coalesce(evaluator: Evaluator, node: exp.Expr) -> Vector:
 
 
 def _nvl2(evaluator: Evaluator, node: exp.Expr) -> Vector:
-    condition, not_null_value, null_value = (
-        evaluator.of(argument) for argument in (node.this, node.args["true"], node.args["false"])
-    )
+    condition = evaluator.of(node.this)
+    not_null_value, null_value = named(evaluator, node, "true"), named(evaluator, node, "false")
     to = common([not_null_value.type, null_value.type])
     return chosen(condition.valid, evaluator.cast(not_null_value, to), evaluator.cast(null_value, to))
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
+from varve.sql.evaluate.calls import written
 from varve.sql.evaluate.regexes import java_regex, one_line
 from varve.sql.evaluate.vector import BOOLEAN, NULL, STRING, CannotEvaluate, Vector, mapped_texts
 
@@ -95,7 +96,7 @@ def size(evaluator: Evaluation, node: exp.Expr) -> Vector:
 def _split(evaluator: Evaluation, node: exp.Expr) -> Vector:
     """Return the parts of a split text, joined by `_BETWEEN` to one text."""
     if not isinstance(node, exp.RegexpSplit):
-        raise CannotEvaluate(node, f"{node.sql('spark')[:60]} is not evaluated before a run")
+        raise CannotEvaluate(node, f"{written(node)} is not evaluated before a run")
     limit = node.args.get("limit")
     arguments = [
         evaluator.of(argument) for argument in (node.this, node.expression, *([limit] if limit is not None else []))

@@ -45,7 +45,8 @@ def arguments_of(node: exp.Expr) -> list[exp.Expr]:
         arguments.append(node.args["times"])
     if isinstance(node, exp.AtTimeZone | exp.FromTimeZone):
         arguments.append(node.args["zone"])
-    return [*arguments, *node.expressions]
+    more = node.args.get("expressions")
+    return [*arguments, *(more if isinstance(more, list) else ())]
 
 
 def _arithmetic(ev: Evaluation, node: exp.Expr, left: Vector, right: Vector) -> Vector:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
+from varve.sql.evaluate.calls import named
 from varve.sql.evaluate.regexes import java_regex, like_pattern, one_line, searched
 from varve.sql.evaluate.vector import BOOLEAN, DOUBLE, NULL, STRING, CannotEvaluate, Scalar, Vector, mapped_texts
 
@@ -17,16 +18,28 @@ if TYPE_CHECKING:
 
     from varve.sql.evaluate.evaluation import Evaluation
 
+_NULL = "null"
+# No key is that long: a text of gigabytes is not made to find that out.
+_LONGEST = 100_000
 
-def _text(name: str, function: Callable[..., object], result: str = STRING) -> Scalar:
+
+def _text(name: str, takes: str, function: Callable[..., object], result: str = STRING) -> Scalar:
+    """A function of texts (t) and whole numbers (n), in the order of `takes`; those after | may be left out."""
+    needed, _, more = takes.partition("|")
+
     def text(_: Evaluation, node: exp.Expr, *arguments: Vector) -> Vector:
-        if any(argument.type not in (STRING, NULL) and not argument.is_integer for argument in arguments) or (
-            arguments[0].type not in (STRING, NULL)
+        kinds = [_kind(argument) for argument in arguments]
+        if not len(needed) <= len(kinds) <= len(needed + more) or any(
+            kind not in {wanted, _NULL} for kind, wanted in zip(kinds, needed + more, strict=False)
         ):
             raise CannotEvaluate(node, f"{name} of something else than texts")
         return mapped_texts(function, result, arguments)
 
     return text
+
+
+def _kind(argument: Vector) -> str:
+    return "t" if argument.type == STRING else "n" if argument.is_integer else _NULL if argument.type == NULL else ""
 
 
 def _concat(ev: Evaluation, node: exp.Expr, *arguments: Vector) -> Vector:
@@ -50,12 +63,18 @@ def _substring(text: str, start: int, length: int = 2**31) -> str:
     return text[max(first, 0) : max(first + max(length, 0), 0)]
 
 
+def _repeated(text: str, times: int) -> str:
+    if len(text) * times > _LONGEST:
+        raise CannotEvaluate(None, f"a text of more than {_LONGEST:,} characters")
+    return text * max(times, 0)
+
+
 def _padded(*, left: bool) -> Callable[[str, int, str], str]:
     def pad(text: str, length: int, fill: str = " ") -> str:
         if length <= len(text) or not fill:
             return text[: max(length, 0)]
         missing = length - len(text)
-        filled = (fill * missing)[:missing]
+        filled = _repeated(fill, -(-missing // len(fill)))[:missing]
         return filled + text if left else text + filled
 
     return pad
@@ -65,15 +84,15 @@ def _pad(ev: Evaluation, node: exp.Expr, *arguments: Vector) -> Vector:
     if len(arguments) < 2:
         raise CannotEvaluate(node, "a pad without a length")
     text = arguments[0] if arguments[0].type == STRING else ev.cast(arguments[0], STRING)
-    return _text("LPAD", _padded(left=bool(node.args.get("is_left"))))(ev, node, text, *arguments[1:])
+    return _text("LPAD", "tn|t", _padded(left=bool(node.args.get("is_left"))))(ev, node, text, *arguments[1:])
 
 
-def _trim(ev: Evaluation, node: exp.Expr, text: Vector) -> Vector:
-    if node.args.get("expression") is not None or node.args.get("collation") is not None:
+def _trim(ev: Evaluation, node: exp.Expr, text: Vector, *others: Vector) -> Vector:
+    if others or node.args.get("collation") is not None:
         raise CannotEvaluate(node, "TRIM of other characters")
     position = str(node.args.get("position") or "BOTH").upper()
     strip = {"LEADING": str.lstrip, "TRAILING": str.rstrip}.get(position, str.strip)
-    return _text("TRIM", lambda value: strip(value, " "))(ev, node, text)
+    return _text("TRIM", "t", lambda value: strip(value, " "))(ev, node, text)
 
 
 def like(_: Evaluation, node: exp.Expr, text: Vector, pattern: Vector, escape: str = "\\") -> Vector:
@@ -94,14 +113,16 @@ def _replaced(text: str, pattern: str, new: str = "") -> str:
 def _regexp_replace(ev: Evaluation, node: exp.Expr, *arguments: Vector) -> Vector:
     if any(node.args.get(name) for name in ("position", "occurrence", "modifiers")) or len(arguments) != 3:
         raise CannotEvaluate(node, "REGEXP_REPLACE from a place on")
-    return _text("REGEXP_REPLACE", _replaced)(ev, node, *arguments)
+    return _text("REGEXP_REPLACE", "ttt", _replaced)(ev, node, *arguments)
 
 
 def _position(ev: Evaluation, node: exp.Expr, text: Vector) -> Vector:
     """INSTR, LOCATE and POSITION: the position counted from 1; 0 where the part does not occur."""
     if node.args.get("position") is not None or node.args.get("occurrence") is not None:
         raise CannotEvaluate(node, "LOCATE from a place on")
-    return _text("INSTR", lambda value, part: value.find(part) + 1, "int")(ev, node, text, ev.of(node.args["substr"]))
+    return _text("INSTR", "tt", lambda value, part: value.find(part) + 1, "int")(
+        ev, node, text, named(ev, node, "substr")
+    )
 
 
 def _split_part(ev: Evaluation, node: exp.Expr, text: Vector) -> Vector:
@@ -112,7 +133,7 @@ def _split_part(ev: Evaluation, node: exp.Expr, text: Vector) -> Vector:
         start = place - 1 if place > 0 else len(parts) + place
         return parts[start] if 0 <= start < len(parts) else ""
 
-    return _text("SPLIT_PART", part)(ev, node, text, ev.of(node.args["delimiter"]), ev.of(node.args["part_index"]))
+    return _text("SPLIT_PART", "ttn", part)(ev, node, text, named(ev, node, "delimiter"), named(ev, node, "part_index"))
 
 
 def _substring_index(ev: Evaluation, node: exp.Expr, text: Vector) -> Vector:
@@ -122,24 +143,24 @@ def _substring_index(ev: Evaluation, node: exp.Expr, text: Vector) -> Vector:
         parts = value.split(delimiter)
         return delimiter.join(parts[:count] if count > 0 else parts[count:])
 
-    return _text("SUBSTRING_INDEX", part)(ev, node, text, ev.of(node.args["delimiter"]), ev.of(node.args["count"]))
+    return _text("SUBSTRING_INDEX", "ttn", part)(ev, node, text, named(ev, node, "delimiter"), named(ev, node, "count"))
 
 
 TEXTS: dict[type[exp.Expr], Scalar] = {
-    exp.Substring: _text("SUBSTRING", _substring),
-    exp.Left: _text("LEFT", lambda text, length: text[: max(length, 0)]),
-    exp.Right: _text("RIGHT", lambda text, length: text[-length:] if length > 0 else ""),
-    exp.Upper: _text("UPPER", _ascii(str.upper)),
-    exp.Lower: _text("LOWER", _ascii(str.lower)),
-    exp.Length: _text("LENGTH", len, "int"),
-    exp.Reverse: _text("REVERSE", lambda text: text[::-1]),
-    exp.Repeat: _text("REPEAT", lambda text, times: text * max(times, 0)),
-    exp.Replace: _text("REPLACE", lambda text, old, new="": text.replace(old, new) if old else text),
-    exp.StartsWith: _text("STARTSWITH", str.startswith, BOOLEAN),
-    exp.EndsWith: _text("ENDSWITH", str.endswith, BOOLEAN),
-    exp.Contains: _text("CONTAINS", lambda text, part: part in text, BOOLEAN),
+    exp.Substring: _text("SUBSTRING", "tn|n", _substring),
+    exp.Left: _text("LEFT", "tn", lambda text, length: text[: max(length, 0)]),
+    exp.Right: _text("RIGHT", "tn", lambda text, length: text[-length:] if length > 0 else ""),
+    exp.Upper: _text("UPPER", "t", _ascii(str.upper)),
+    exp.Lower: _text("LOWER", "t", _ascii(str.lower)),
+    exp.Length: _text("LENGTH", "t", len, "int"),
+    exp.Reverse: _text("REVERSE", "t", lambda text: text[::-1]),
+    exp.Repeat: _text("REPEAT", "tn", _repeated),
+    exp.Replace: _text("REPLACE", "tt|t", lambda text, old, new="": text.replace(old, new) if old else text),
+    exp.StartsWith: _text("STARTSWITH", "tt", str.startswith, BOOLEAN),
+    exp.EndsWith: _text("ENDSWITH", "tt", str.endswith, BOOLEAN),
+    exp.Contains: _text("CONTAINS", "tt", lambda text, part: part in text, BOOLEAN),
     exp.Like: like,
-    exp.RegexpLike: _text("RLIKE", lambda text, pattern: searched(text, pattern) is not None, BOOLEAN),
+    exp.RegexpLike: _text("RLIKE", "tt", lambda text, pattern: searched(text, pattern) is not None, BOOLEAN),
     exp.RegexpReplace: _regexp_replace,
     exp.StrPosition: _position,
     exp.SplitPart: _split_part,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from varve.model.errors import nearest
 from varve.sql.files.sql_files import rejected_in
 from varve.sql.syntax.body import reads_of, span_of, tables_of
-from varve.sql.syntax.errors import SqlErrors
+from varve.sql.syntax.errors import Span, SqlErrors, defect_in
 from varve.sql.syntax.header import parse
 from varve.sql.syntax.header_text import declared_name
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from varve.model.dataset import Dataset
     from varve.sql.cache import Cache
     from varve.sql.sql_asset import CompiledDataset
-    from varve.sql.syntax.errors import Problem, SourceFile, Span
+    from varve.sql.syntax.errors import Problem, SourceFile
     from varve.sql.syntax.sql_file import SqlDataset
 
 
@@ -83,6 +83,10 @@ def parsed_files(
             draft = Draft(source, cached, None if cached else parse(source))
         except SqlErrors as error:
             problems += error.problems
+            unread[source] = declared_name(source)
+            continue
+        except Exception as error:  # noqa: BLE001 - of whatever kind: it is no fault of the other files
+            problems.append(defect_in(source, Span(0, 0), error))
             unread[source] = declared_name(source)
             continue
         by_name.setdefault(draft.name, []).append(draft)

@@ -6,8 +6,10 @@ All problems of all files are collected and raised as one `SqlErrors`, so that o
 from __future__ import annotations
 
 import re
+import traceback
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from varve.model.errors import VarveError
@@ -108,6 +110,18 @@ class Problem:
         indent = "".join(char if char == "\t" else " " for char in line[: column - 1])
         shown = _UNSHOWN.sub("\N{REPLACEMENT CHARACTER}", line)
         return f"{self.place}: {self.message}\n    {shown}\n    {indent}{'^' * length}"
+
+
+def defect_in(source: SourceFile, span: Span, error: Exception) -> Problem:
+    """The problem of a file that Varve itself cannot work with: a defect of Varve, and no reason to stop the others."""
+    *_, frame = traceback.extract_tb(error.__traceback__)
+    where = f"{PurePath(frame.filename).name}:{frame.lineno}"
+    what = f"{type(error).__name__} in {where}" + (f": {error}" if str(error) else "")
+    return Problem(
+        source, span,
+        f"this dataset meets a defect of Varve ({what}). It cannot be used; all others can. Please report it, with "
+        "this file.",
+    )  # fmt: skip
 
 
 class SqlError(VarveError):

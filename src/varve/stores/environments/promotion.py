@@ -119,11 +119,14 @@ class NotClosed(VarveError):
     """A promotion would leave production inconsistent; nothing was promoted."""
 
     def __init__(self, promotion: Promotion) -> None:
-        super().__init__(_not_closed(promotion))
+        super().__init__(
+            f"environment {promotion.environment} was not promoted, and nothing was changed: {not_closed(promotion)}."
+        )
         self.promotion = promotion
 
 
-def _not_closed(promotion: Promotion) -> str:
+def not_closed(promotion: Promotion) -> str:
+    """What would be inconsistent, each with what to do about it."""
     closure = promotion.closure
     texts = []
     if closure.moved:
@@ -143,7 +146,7 @@ def _not_closed(promotion: Promotion) -> str:
             f"the environment too (varve env run {promotion.environment}), or promote with --then-run, after which the "
             "sensors compute them, or with --only-consistent, which leaves out what they depend on"
         )
-    return f"environment {promotion.environment} was not promoted, and nothing was changed: {'; '.join(texts)}."
+    return "; ".join(texts)
 
 
 def _count(listed: Listed) -> str:

@@ -26,7 +26,7 @@ from rich.console import Console
 
 from resources.partner import data_folder
 from tests.support.project import ROOT
-from varve.cli.servers import services
+from varve.cli.servers import ui
 from varve.model.errors import ServiceUnavailable, VarveError
 from varve.services.postgres_server import PostgresServer
 
@@ -149,7 +149,7 @@ def test_without_the_embedded_postgresql_an_error_says_what_to_install(
 def test_without_the_dagster_ui_an_error_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     with pytest.raises(ServiceUnavailable, match=r"no dagster-webserver in .*pip install .*\[local\]'?$"):
-        services.serve_ui(Console(), None)
+        ui.serve_ui(Console(), None)
 
 
 def test_without_the_sample_an_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

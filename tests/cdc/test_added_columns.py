@@ -259,6 +259,14 @@ def test_dagster_asks_for_a_run_that_loads_the_column(
     assert isinstance(asked, dg.SensorResult)
     (request,) = asked.run_requests or ()
     assert request.tags["why"].endswith("extra to load")
+    # The run fails, as without Spark. What it has left is asked for again, though the source has nothing new.
+    broken = dg.ResourceDefinition(lambda _: pytest.fail("no Spark today"))
+    assert not job.execute_in_process(instance=instance, resources={"spark": broken}, raise_on_error=False).success
+    waits = sensor(dg.build_sensor_context(instance))
+    assert isinstance(waits, dg.SkipReason)
+    assert "extra to load. The last 1 run failed" in str(waits.skip_message)
+    monkeypatch.setenv("VARVE_BACKOFF_SECONDS", "0")
+    assert isinstance(sensor(dg.build_sensor_context(instance)), dg.SensorResult)
     done = job.execute_in_process(instance=instance, resources={"spark": OpenSpark(spark)})
     assert len([event for event in done.all_events if event.is_step_materialization]) == 4
     assert in_lake(follower) == in_source(follower)

@@ -13,6 +13,8 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +26,7 @@ import pytest
 
 from tests.cdc.lab import UNKEYED, Application, Lab
 from tests.killing import kill_all
+from varve.cdc.capture.positions import Positions
 from varve.cdc.captured_table import NeedsResnapshot
 from varve.cdc.captures import opened
 from varve.model.errors import AlreadyBuilding, ServiceUnavailable
@@ -396,3 +399,28 @@ def test_a_table_without_a_key_is_captured_from_a_source_that_was_killed(
     put(lab, 1)
     assert lab.capture() is not None
     assert sum(batch.counts.events for batch in lab.log().batches(1)) == before + 1
+
+
+def test_a_run_waits_for_a_tick_that_captures_and_not_for_ever(lab: Lab) -> None:
+    """The sensor holds the lock for a moment; a run that meets it applies afterwards, in place of failing."""
+    lab.bootstrap()
+    name = lab.captured.dataset.name
+    with lab.catalog() as of_holder, lab.catalog() as of_waiter:
+        holder, waiter = of_holder.connection, of_waiter.connection
+        Positions(holder).lock(name)
+        with pytest.raises(AlreadyBuilding, match="whoever comes next goes on from there"):
+            Positions(waiter).lock(name)
+        began = time.monotonic()
+        with pytest.raises(AlreadyBuilding):
+            Positions(waiter).lock(name, patience=0.3)
+        assert time.monotonic() - began >= 0.3
+        with ThreadPoolExecutor(1) as threads:
+            waiting = threads.submit(Positions(waiter).lock, name, 60)
+            with pytest.raises(TimeoutError):
+                waiting.result(timeout=0.5)
+            Positions(holder).unlock(name)
+            waiting.result(timeout=60)
+        # It is held beyond the transaction in which it was waited for, whose limit is over with it.
+        with pytest.raises(AlreadyBuilding):
+            Positions(holder).lock(name)
+        assert waiter.execute("show lock_timeout").fetchone() == holder.execute("show lock_timeout").fetchone()

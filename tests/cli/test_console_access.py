@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 from tests.cli.console_project import TOKEN
 from varve.cli.observe.console.access import COOKIE, SHORTEST_TOKEN, token_of
 from varve.cli.observe.console.app import application
-from varve.cli.servers.services import serve_ui
+from varve.cli.servers.ui import serve_ui
 from varve.model.errors import BadInput, ServiceUnavailable
 
 if TYPE_CHECKING:

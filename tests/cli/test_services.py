@@ -21,7 +21,7 @@ import pytest
 
 from tests.support.environment import clean_environment
 from tests.support.prepared import run_prepared
-from varve.cli.servers.services import _workspace
+from varve.cli.servers.ui import _workspace
 from varve.project import Project
 from varve.services.ports import free_port
 
@@ -110,14 +110,20 @@ def test_an_unreachable_server_is_a_clear_message(environment: dict[str, str]) -
 
 
 # `varve watch` is ended by the other signal in the suite (test_watch.py).
-@pytest.mark.parametrize("ending", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "ending",
+    [signal.SIGTERM, *(pytest.param(each, marks=pytest.mark.slow) for each in (signal.SIGINT, signal.SIGKILL))],
+)
 def test_the_ui_is_served_until_it_is_ended_with_all_it_has_started(
-    environment: dict[str, str], ending: signal.Signals
+    environment: dict[str, str], ending: signal.Signals, tmp_path: Path
 ) -> None:
+    """From another folder than the project's. SIGKILL is that of its daemon, without which it is of no use."""
     port, console_port = free_port(), free_port()
+    (project := tmp_path / "project").symlink_to(Path.cwd())
     process = subprocess.Popen(
-        [VARVE, "ui", "--port", str(port), "--console-port", str(console_port)],
-        env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+        [VARVE, "ui", "--port", str(port), "--console-port", str(console_port)], cwd=tmp_path,
+        env={**environment, "VARVE_PROJECT": project.name, "VARVE_LANDING_ROOT": "here"},
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True,
     )  # fmt: skip
     children: list[psutil.Process] = []
     try:
@@ -129,15 +135,24 @@ def test_the_ui_is_served_until_it_is_ended_with_all_it_has_started(
         children = psutil.Process(process.pid).children(recursive=True)
         # The web server, its code server, the daemon and the console: no address but loopback's.
         assert _addresses(children) == {"127.0.0.1"}
+        while not (locations := _locations(port)):
+            assert time.monotonic() < deadline
+            time.sleep(0.5)
+        assert locations == {"varve": "RepositoryLocation"}
+        of_landing = {child.environ().get("VARVE_LANDING_ROOT") for child in children if "dagster" in child.name()}
+        assert of_landing == {str(tmp_path / "here")}
     finally:
-        # The signal goes to this process alone, which has to end its children itself.
-        process.send_signal(ending)
+        # The signal goes to one process alone; the first one has to end its children itself.
+        by_words = {" ".join(child.cmdline()): child for child in children if child.is_running()}
+        daemons = [child for words, child in by_words.items() if "dagster-daemon run" in words]
+        (daemons[0] if ending is signal.SIGKILL else process).send_signal(ending)
         try:
-            code = process.wait(60)
+            _, said = process.communicate(timeout=60)
         finally:
             process.kill()
             process.wait()
-    assert code == 0
+    assert process.returncode == (1 if ending is signal.SIGKILL else 0)
+    assert ("dagster-daemon (exit code -9) ended by itself" in said) == (ending is signal.SIGKILL)
     assert not _serves(port)
     _, alive = psutil.wait_procs(children, timeout=30)
     assert not alive
@@ -163,6 +178,20 @@ def test_down_stops_both_and_may_be_repeated(environment: dict[str, str]) -> Non
     assert varve(environment, "up").returncode == 0
     assert "Spark: stopped\nPostgreSQL: stopped" in varve(environment, "down").stdout
     assert "was not running" in varve(environment, "down").stdout
+
+
+def _locations(port: int) -> dict[str, str]:
+    """What the web server says of its code locations; empty while it loads them."""
+    entry = "name loadStatus locationOrLoadError { __typename }"
+    query = f"{{ workspaceOrError {{ ... on Workspace {{ locationEntries {{ {entry} }} }} }} }}"
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{port}/graphql", json.dumps({"query": query}).encode(), {"Content-Type": "application/json"}
+    )
+    with urllib.request.urlopen(request, timeout=60) as answer:  # noqa: S310 - our own address
+        entries = json.load(answer)["data"]["workspaceOrError"]["locationEntries"]
+    if any(entry["loadStatus"] != "LOADED" for entry in entries):
+        return {}
+    return {entry["name"]: entry["locationOrLoadError"]["__typename"] for entry in entries}
 
 
 def _addresses(processes: list[psutil.Process]) -> set[str]:

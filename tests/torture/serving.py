@@ -1,6 +1,6 @@
 """The daemon and the web server of `varve ui` for a while: its sensors run what arrives, and people cancel runs.
 
-Not here: what `varve ui` starts (varve/cli/servers/services.py).
+Not here: what `varve ui` starts (varve/cli/servers/ui.py).
 """
 
 from __future__ import annotations

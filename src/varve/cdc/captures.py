@@ -174,10 +174,11 @@ class OpenCapture:
 
 @contextlib.contextmanager
 def opened(
-    captured: CapturedTable, settings: Settings, *, lock: bool = True, run_id: str | None = None
+    captured: CapturedTable, settings: Settings, *, lock: bool = True, run_id: str | None = None, patience: float = 0
 ) -> Iterator[OpenCapture]:
-    """Open the captured table under its lock; `lock=False` is for reading only. Raises AlreadyBuilding if it is locked.
+    """Open the captured table under its lock; `lock=False` is for reading only.
 
+    Raises AlreadyBuilding where it stays locked for `patience` seconds.
     `run_id` is the run that holds the lock: where the run counts as dead, its session is ended and the lock released.
     """
     connection = connect(settings, application=f"varve cdc {captured.dataset}")
@@ -189,7 +190,7 @@ def opened(
         positions.ensure_schema()
         if lock:
             Owners(connection, settings.project_name).claim_all([captured.dataset.name], "Nothing was captured.")
-            positions.lock(captured.dataset.name)
+            positions.lock(captured.dataset.name, patience)
         try:
             log = EventLog(settings.lake, captured.dataset)
             capturing = (

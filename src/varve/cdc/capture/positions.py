@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from importlib import resources
 from typing import TYPE_CHECKING
 
+import psycopg
 from psycopg.rows import class_row
 from psycopg.types.json import Jsonb
 
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-    import psycopg
 
 _HAS = """
     select from pg_catalog.pg_attribute
@@ -28,6 +28,8 @@ _HAS = """
 """
 _LOCK_SCHEMA = "select pg_advisory_xact_lock(hashtextextended('varve cdc schema', 0))"
 _LOCK = "select pg_try_advisory_lock(hashtextextended('varve cdc ' || %s, 0))"
+_WAIT_FOR_LOCK = "select pg_advisory_lock(hashtextextended('varve cdc ' || %s, 0))"
+_WAIT_AT_MOST = "select set_config('lock_timeout', %s, true)"
 _UNLOCK = "select pg_advisory_unlock(hashtextextended('varve cdc ' || %s, 0))"
 _SELECT = """
     select dataset, source, state, reason, system_identifier, timeline, source_table, generation,
@@ -108,14 +110,27 @@ class Positions:
         """Whether the table of positions exists, which means that something was captured once."""
         return self.connection.execute(_HAS).fetchone() is not None
 
-    def lock(self, dataset: str) -> None:
-        """Take the dataset's lock: one process captures or applies at a time. Raises AlreadyBuilding."""
+    def lock(self, dataset: str, patience: float = 0) -> None:
+        """Take the dataset's lock: one process captures or applies at a time.
+
+        Raises AlreadyBuilding where another process holds it for `patience` seconds.
+        """
         row = self.connection.execute(_LOCK, (dataset,)).fetchone()
-        if row is None or not row[0]:
+        if (row is None or not row[0]) and not (patience and self._locks_within(dataset, patience)):
             raise AlreadyBuilding(
                 f"{dataset}: another process captures or applies its changes right now. Nothing was changed by this "
-                "one; what it would have done, the other does."
+                "one, and nothing is lost: whoever comes next goes on from there."
             )
+
+    def _locks_within(self, dataset: str, seconds: float) -> bool:
+        """Wait for the lock, which outlives the transaction; returns whether it was taken."""
+        try:
+            with self.connection.transaction():
+                self.connection.execute(_WAIT_AT_MOST, (f"{int(seconds * 1000)}ms",))
+                self.connection.execute(_WAIT_FOR_LOCK, (dataset,))
+        except psycopg.errors.LockNotAvailable:
+            return False
+        return True
 
     def unlock(self, dataset: str) -> None:
         """Release the dataset's lock."""

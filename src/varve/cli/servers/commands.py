@@ -89,9 +89,9 @@ def ui(
 
     Backfills run while it is up, and sensors you switch on.
     """
-    from varve.cli.servers import services
+    from varve.cli.servers import ui
 
-    services.serve_ui(console, port, environment, console_port=console_port, with_console=with_console)
+    ui.serve_ui(console, port, environment, console_port=console_port, with_console=with_console)
 
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})

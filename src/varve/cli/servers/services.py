@@ -1,24 +1,19 @@
-"""`varve up | down | status | ui | psql`: the embedded services and the Dagster UI, for a person."""
+"""`varve up | down | status | psql`: the embedded services, for a person. Not here: `varve ui` (ui.py)."""
 
 from __future__ import annotations
 
 import os
 import shlex
 import shutil
-import signal
-import subprocess
-import sys
 import threading
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 
 from varve.catalog.catalog import Catalog
 from varve.catalog.code.deployments import Deployments
-from varve.cli.context import chosen_project, chosen_settings, chosen_sql_files
-from varve.cli.files.reloading import Reloader
+from varve.cli.context import chosen_settings, chosen_sql_files
 from varve.cli.printing import Table
 from varve.cli.problems.alerts import open_alert_values, show_open_alerts
 from varve.cli.problems.broken import broken_values, show_broken
@@ -26,13 +21,9 @@ from varve.cli.problems.rejected import rejected_row_values, rejected_values, sh
 from varve.dagster.instance import dagster_home
 from varve.model.errors import ServiceUnavailable, VarveError
 from varve.project import NoProject
-from varve.services.distribution import install_command
-from varve.services.folders import environment_home
-from varve.services.ports import refuse_taken_port
 from varve.services.postgres import connect, warehouse_url
 from varve.services.postgres_server import CATALOG_DATABASE, DAGSTER_DATABASE, PostgresServer, binaries
 from varve.services.secrets import without_password, without_secrets
-from varve.services.settings import LogFormat
 from varve.services.spark_server import SparkServer
 from varve.stores.warehouse.tables.roles import ensure_roles
 
@@ -41,7 +32,6 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from varve.project import Project
     from varve.services.settings import Settings
 
 
@@ -159,112 +149,6 @@ def show_status(console: Console, status_values: dict[str, Any]) -> None:
     show_open_alerts(console, status_values["alerts"])
     show_broken(console, status_values["broken"])
     console.print(f"State lies under {status_values['home']}.", markup=False, highlight=False, soft_wrap=True)
-
-
-def serve_ui(
-    console: Console,
-    port: int | None,
-    environment_name: str = "",
-    *,
-    console_port: int | None = None,
-    with_console: bool = True,
-) -> None:
-    """Run the web server, the daemon and our console as children of this process, until one of them ends or Ctrl-C.
-
-    The console listens on `console_port`, by default the port after the one of the UI; `with_console`: whether it is
-    started. With the name of an environment its runs compute there, and Dagster has a home of its own for them. Raises
-    ServiceUnavailable where the UI is not installed, and where the port is taken; VarveError without that environment.
-    """
-    from varve.cli.environments.work import opened
-
-    settings = chosen_settings()
-    programs = Path(sys.executable).parent
-    if not (programs / "dagster-webserver").is_file():
-        raise ServiceUnavailable(
-            f"the Dagster UI is not installed: there is no dagster-webserver in {programs}. "
-            f"Install it: {install_command('local')}"
-        )
-    chosen_port = port or settings.ui_port
-    refuse_taken_port(chosen_port, setting="VARVE_UI_PORT", remedy="Choose another: varve ui --port 3010.")
-    # The console shows production, which is not what an environment is for.
-    has_console = with_console and not environment_name
-    pages_port = _port_of_console(chosen_port, console_port) if has_console else None
-    up(console)
-    if environment_name:
-        with opened(environment_name):
-            home = environment_home(settings, environment_name)
-        environment = {**os.environ, "DAGSTER_HOME": str(home), "VARVE_ENVIRONMENT": environment_name}
-    else:
-        environment = {**os.environ, "DAGSTER_HOME": str(dagster_home(settings))}
-    workspace = _workspace(chosen_project())
-    log_format = ["--log-format", "json"] if settings.log_format is LogFormat.JSON else []
-    web = [str(programs / "dagster-webserver"), "-h", "127.0.0.1", "-p", str(chosen_port), *workspace, *log_format]
-    daemon = [str(programs / "dagster-daemon"), "run", *workspace, *log_format]
-    # The children must not outlive this process. So SIGTERM of a supervisor ends it as Ctrl-C does, and so does SIGINT
-    # even where a shell has started this process in the background with SIGINT ignored.
-    for ending_signal in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(ending_signal, signal.default_int_handler)
-    pages = []
-    if pages_port is not None:
-        # The pages of assets lead there, unless a setting names another console.
-        environment["VARVE_CONSOLE_URL"] = settings.console_url or f"http://127.0.0.1:{pages_port}"
-        pages.append(
-            [sys.executable, "-c", "from varve.cli.app import main; main()", "console", "--port", str(pages_port)]
-        )
-    children = [subprocess.Popen(command, env=environment) for command in (web, daemon, *pages)]
-    of_what = f" of environment {environment_name}" if environment_name else ""
-    console.print(
-        f"The Dagster UI{of_what} is at [link]http://127.0.0.1:{chosen_port}[/link]; Ctrl-C ends it.", highlight=False
-    )
-    if pages_port is not None:
-        console.print(f"The console beside it is at http://127.0.0.1:{pages_port}, by the link below.", highlight=False)
-    reloader = Reloader(_folders_of_definitions(), chosen_port)
-    try:
-        # The UI goes on where the console has ended: it has said why.
-        while all(child.poll() is None for child in children[:2]):
-            try:
-                children[0].wait(1)
-            except subprocess.TimeoutExpired:
-                if reloader.look():
-                    console.print("A file has changed: the definitions are loaded anew.", highlight=False)
-    except KeyboardInterrupt:
-        console.print("Stopping the UI; PostgreSQL and Spark stay up (varve down stops them).")
-    finally:
-        _end(children)
-
-
-def _workspace(project: Project) -> list[str]:
-    """The words that tell Dagster what to load: the project's workspace.yaml, or its definitions where it has none."""
-    folder = project.settings.project
-    if (file := folder / "workspace.yaml").is_file():
-        return ["-w", str(file)]
-    return ["-m", project.definitions, "-d", str(folder)]
-
-
-def _end(children: Sequence[subprocess.Popen[bytes]]) -> None:
-    for child in children:
-        child.send_signal(signal.SIGINT)
-    for child in children:
-        try:
-            child.wait(30)
-        except subprocess.TimeoutExpired:
-            child.kill()
-            child.wait()
-
-
-def _port_of_console(ui_port: int, console_port: int | None) -> int:
-    """The port for the console beside the UI. Raises ServiceUnavailable where it is taken."""
-    port = console_port or ui_port + 1
-    remedy = "Choose another: varve ui --console-port 3011; or leave the console out: --no-console."
-    refuse_taken_port(port, setting="--console-port", remedy=remedy)
-    return port
-
-
-def _folders_of_definitions() -> list[Path]:
-    """Return the folders whose files make the definitions: of the datasets, and of the package that Dagster loads."""
-    project = chosen_project()
-    package = project.settings.project / project.definitions.partition(".")[0]
-    return [folder for folder in dict.fromkeys((project.assets, package)) if folder.is_dir()]
 
 
 def psql(arguments: Sequence[str]) -> None:

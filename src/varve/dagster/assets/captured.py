@@ -15,6 +15,7 @@ from varve.cdc.captured_table import CapturedTable
 from varve.cdc.captures import OpenCapture, opened
 from varve.cdc.event import format_lsn
 from varve.cdc.verify.verification import verify
+from varve.dagster.assets.capture_runs import why_not_asked
 from varve.dagster.assets.datasets import DatasetAsset, io_manager_key, table_schema
 from varve.dagster.partitions.definitions import dataset_partitions_def
 from varve.model.errors import AlreadyBuilding, VarveError, cut
@@ -25,6 +26,8 @@ from varve.stores.open import open_store
 
 # As many rows that differ are in the metadata of the check; `varve cdc verify` shows all.
 _ROWS_SHOWN = 20
+# So many seconds a run waits until another process that captures or applies has ended.
+_PATIENCE = 120.0
 
 
 def captured_asset(captured: CapturedTable) -> DatasetAsset:
@@ -74,7 +77,8 @@ def capture_job(captured: CapturedTable, project: Project) -> dg.JobDefinition:
     @dg.op(name=name, required_resource_keys={"spark"}, description=f"Changes of {captured.source} into {dataset}.")
     def capture_and_apply(context: dg.OpExecutionContext) -> Iterator[dg.AssetMaterialization | dg.Output[None]]:
         try:
-            with opened(captured, project.settings, run_id=context.run_id) as capture:
+            # The tick of the sensor, which only captures, may hold the lock for a moment.
+            with opened(captured, project.settings, run_id=context.run_id, patience=_PATIENCE) as capture:
                 events, stop = capture.capture_to_stop()
                 applied = capture.apply_before_stop(
                     stop, open_store, lambda: context.resources.spark.spark_session, context.run_id
@@ -118,11 +122,11 @@ def capture_sensor(captured: CapturedTable, project: Project, job: dg.JobDefinit
         minimum_interval_seconds=30,
         description=f"Changes of {captured.source} become durable; a run applies them.",
     )
-    def evaluate() -> dg.SensorResult | dg.SkipReason:
+    def evaluate(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         try:
             with opened(captured, project.settings) as capture:
                 events, stop = capture.capture_to_stop()
-                position, pending = capture.position, capture.waiting()
+                pending = capture.waiting()
                 added = capture.added_columns() if stop is None else ()
         except AlreadyBuilding as error:
             return dg.SkipReason(str(error))
@@ -137,9 +141,10 @@ def capture_sensor(captured: CapturedTable, project: Project, job: dg.JobDefinit
             reason += f"; then capture stopped: {stop}"
         if added:
             reason += f"; {', '.join(added)} to load"
-        last_lsn = pending[-1].last_lsn if pending else position.applied_lsn
-        run_key = "-".join((str(position.generation), str(last_lsn), *added))
-        return dg.SensorResult(run_requests=[dg.RunRequest(run_key, tags={REASON_TAG: cut(reason, LONGEST)})])
+        if why := why_not_asked(context.instance, job.name, project.settings):
+            return dg.SkipReason(f"{reason}. {why}")
+        # Without a key: what a failed run has left is asked for again, whether or not more was captured since.
+        return dg.SensorResult(run_requests=[dg.RunRequest(tags={REASON_TAG: cut(reason, LONGEST)})])
 
     return evaluate
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
+from varve.model.errors import counted
 from varve.sql.evaluate.calls import named
 from varve.sql.evaluate.regexes import java_regex, like_pattern, one_line, searched
 from varve.sql.evaluate.vector import BOOLEAN, DOUBLE, NULL, STRING, CannotEvaluate, Scalar, Vector, mapped_texts
@@ -18,34 +19,44 @@ if TYPE_CHECKING:
 
     from varve.sql.evaluate.evaluation import Evaluation
 
-_NULL = "null"
 # No key is that long: a text of gigabytes is not made to find that out.
 _LONGEST = 100_000
 
 
 def _text(name: str, takes: str, function: Callable[..., object], result: str = STRING) -> Scalar:
-    """A function of texts (t) and whole numbers (n), in the order of `takes`; those after | may be left out."""
+    """A function of texts (t) and whole numbers (n), in the order of `takes`; those after | may be left out.
+
+    As in Spark, a number, a date or a moment becomes a text where a text is wanted.
+    """
     needed, _, more = takes.partition("|")
 
-    def text(_: Evaluation, node: exp.Expr, *arguments: Vector) -> Vector:
-        kinds = [_kind(argument) for argument in arguments]
-        if not len(needed) <= len(kinds) <= len(needed + more) or any(
-            kind not in {wanted, _NULL} for kind, wanted in zip(kinds, needed + more, strict=False)
-        ):
-            raise CannotEvaluate(node, f"{name} of something else than texts")
-        return mapped_texts(function, result, arguments)
+    def text(ev: Evaluation, node: exp.Expr, *arguments: Vector) -> Vector:
+        if not len(needed) <= len(arguments) <= len(needed + more):
+            raise CannotEvaluate(node, f"{name} of {counted(len(arguments), 'argument')}")
+        given = [
+            as_text(ev, node, argument) if wanted == "t" else argument
+            for argument, wanted in zip(arguments, needed + more, strict=False)
+        ]
+        for argument, wanted in zip(given, needed + more, strict=False):
+            if wanted == "n" and not (argument.is_integer or argument.type == NULL):
+                raise CannotEvaluate(node, f"{name} of something else than a whole number")
+        return mapped_texts(function, result, given)
 
     return text
 
 
-def _kind(argument: Vector) -> str:
-    return "t" if argument.type == STRING else "n" if argument.is_integer else _NULL if argument.type == NULL else ""
+def as_text(ev: Evaluation, node: exp.Expr | None, value: Vector) -> Vector:
+    """The column as Spark makes a text of it where a text is wanted."""
+    if value.type in {STRING, NULL}:
+        return value
+    if value.type == DOUBLE:
+        raise CannotEvaluate(node, "a double as text")
+    return ev.cast(value, STRING)
 
 
 def _concat(ev: Evaluation, node: exp.Expr, *arguments: Vector) -> Vector:
-    if any(argument.type == DOUBLE for argument in arguments):
-        raise CannotEvaluate(node, "a double as text")
-    return mapped_texts(lambda *texts: "".join(texts), STRING, [ev.cast(argument, STRING) for argument in arguments])
+    texts = [ev.cast(as_text(ev, node, argument), STRING) for argument in arguments]
+    return mapped_texts(lambda *parts: "".join(parts), STRING, texts)
 
 
 def _ascii(function: Callable[[str], str]) -> Callable[[str], str]:
@@ -83,8 +94,7 @@ def _padded(*, left: bool) -> Callable[[str, int, str], str]:
 def _pad(ev: Evaluation, node: exp.Expr, *arguments: Vector) -> Vector:
     if len(arguments) < 2:
         raise CannotEvaluate(node, "a pad without a length")
-    text = arguments[0] if arguments[0].type == STRING else ev.cast(arguments[0], STRING)
-    return _text("LPAD", "tn|t", _padded(left=bool(node.args.get("is_left"))))(ev, node, text, *arguments[1:])
+    return _text("LPAD", "tn|t", _padded(left=bool(node.args.get("is_left"))))(ev, node, *arguments)
 
 
 def _trim(ev: Evaluation, node: exp.Expr, text: Vector, *others: Vector) -> Vector:
@@ -95,13 +105,12 @@ def _trim(ev: Evaluation, node: exp.Expr, text: Vector, *others: Vector) -> Vect
     return _text("TRIM", "t", lambda value: strip(value, " "))(ev, node, text)
 
 
-def like(_: Evaluation, node: exp.Expr, text: Vector, pattern: Vector, escape: str = "\\") -> Vector:
+def like(ev: Evaluation, node: exp.Expr, text: Vector, pattern: Vector, escape: str = "\\") -> Vector:
     """LIKE, whose patterns may contain escapes."""
-    if {text.type, pattern.type} - {STRING, NULL}:
-        raise CannotEvaluate(node, "LIKE of something else than texts")
     return mapped_texts(
-        lambda value, of: like_pattern(of, escape).fullmatch(value) is not None, BOOLEAN, [text, pattern]
-    )
+        lambda value, of: like_pattern(of, escape).fullmatch(value) is not None, BOOLEAN,
+        [as_text(ev, node, text), as_text(ev, node, pattern)],
+    )  # fmt: skip
 
 
 def _replaced(text: str, pattern: str, new: str = "") -> str:

@@ -32,6 +32,8 @@ from varve.stores.views.store import ViewStore
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    import dagster as dg
+
     from tests.support.workbench import Workbench
     from varve.model.dataset import Dataset
 
@@ -264,3 +266,45 @@ def test_folders_that_spell_their_partitions_otherwise_are_read_with_the_keys_of
     with pytest.raises(BadInput, match="price is string there and declared INT"):
         store.stage(build, external_read.listing_frame(workbench.spark, source.listed(dataset).partitions))
     catalog.connection.close()
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("body", ["EXTERNAL VIEW", "EXTERNAL"])
+def test_a_column_that_no_file_of_a_folder_has_is_a_mistake_and_one_that_was_added_is_none(
+    body: str, workbench: Workbench, tmp_path: Path
+) -> None:
+    db, folder = f"v{uuid.uuid4().hex[:8]}", tmp_path / "clicks"
+    columns = f"{COLUMNS}, prize BIGINT"
+    text = (
+        HEAD.format(db=db, name="clicks", columns=columns) + f"{body} OPTIONS (source = 'parquet', folder = '{folder}')"
+    )
+    assets = sql_assets(compiled([SourceFile("clicks.sql", text)], {}))
+    frame = workbench.spark.createDataFrame([("x", 1)], COLUMNS)
+    frame.write.parquet(f"{folder}/day=2022-03-01")
+    frame.write.parquet(f"{folder}/day=2022-03-02")
+    refused = materialise(assets, f"{db}.clicks", "2022-03-01", "2022-03-01")
+    assert "no file of" in said(refused)
+    assert "has a column prize; they have price, product. Nothing was published" in said(refused)
+    # It is added from the second day on, as Spark writes it, in another case.
+    later = workbench.spark.createDataFrame([("y", 2, 3)], "product STRING, price INT, Prize BIGINT")
+    later.write.mode("overwrite").parquet(f"{folder}/day=2022-03-02")
+    assert materialise(assets, f"{db}.clicks", "2022-03-01", "2022-03-02").success
+    catalog, dataset = workbench.catalog(), assets[0].dataset
+    store = open_store(dataset.store, workbench.settings, catalog, lambda: workbench.spark)
+    rows = sorted(tuple(row)[:3] for row in store.read(dataset, [*catalog.current(dataset.name).values()]).collect())
+    assert rows == [("x", 1, None), ("y", 2, 3)]
+    if body == "EXTERNAL VIEW":
+        shown = workbench.spark.sql(f"SELECT product, prize FROM {db}.clicks ORDER BY product").collect()
+        assert [tuple(row) for row in shown] == [("x", None), ("y", 3)]
+    catalog.connection.close()
+    # A file that is only begun, beside a whole one.
+    (folder / "day=2022-03-02" / "part-9.parquet").touch()
+    assert "part-9.parquet is no parquet file that can be read" in said(
+        materialise(assets, f"{db}.clicks", "2022-03-02", "2022-03-02")
+    )
+
+
+def said(result: dg.ExecuteInProcessResult) -> str:
+    """What the failed run says."""
+    assert not result.success
+    return " ".join(str(event.event_specific_data) for event in result.all_events if event.is_step_failure)

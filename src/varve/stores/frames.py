@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from varve.model.errors import NOTHING_LOST, BadInput, VarveError
 from varve.model.partitions.key import plain, text_of
-from varve.model.schema import Column, ColumnType, Kind
+from varve.model.schema import NO_VALUE, Column, ColumnType, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -94,18 +94,20 @@ def spark_frame(rows: object, whose: str) -> DataFrame:
 def conform(build: Build, frame: DataFrame) -> DataFrame:
     """The frame with exactly the dataset's data columns, then its partition columns, in the declared order and types.
 
-    A build of one partition may leave the partition columns out; they are then added. Raises BadInput with every
-    column that is missing, unknown or of a type that does not widen to the declared one.
+    Names are the same whatever their case, as in Spark. A build of one partition may leave the partition columns out;
+    they are then added. Raises BadInput with every column that is missing, unknown or of a type that does not widen to
+    the declared one. A row without a value in a NOT NULL column ends the job that computes it.
     """
     from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
     dataset = build.dataset
+    declared = (*dataset.schema.columns, *dataset.partition_columns)
+    frame = _with_declared_case(declared, frame)
     if len(build.partitions) == 1:
         (only,) = build.partitions
         for column in dataset.partition_columns:
             if column.name not in frame.columns:
                 frame = frame.withColumn(column.name, F.lit(plain(only[column.name])).cast(str(column.type)))
-    declared = (*dataset.schema.columns, *dataset.partition_columns)
     if problems := _differences(declared, frame.schema):
         raise BadInput(f"{build}: the frame does not fit the declaration. {' '.join(problems)} {NOTHING_LOST}")
     # A cast that changes nothing is left out: Spark would quote it in the place of what the author of a query wrote.
@@ -115,11 +117,31 @@ def conform(build: Build, frame: DataFrame) -> DataFrame:
         if field.dataType.simpleString() == types.get(field.name) and not field.metadata
     }  # fmt: skip
     # One text: with an object for each column, Spark's classic mode is asked six times for each.
+    casts = {
+        column.name: f"`{column.name}`" if column.name in fits else f"cast(`{column.name}` as {column.type})"
+        for column in declared
+    }
     return frame.selectExpr(*[
-        f"`{column.name}` as `{column.name}`" if column.name in fits
-        else f"cast(`{column.name}` as {column.type}) as `{column.name}`"
+        f"{casts[column.name]} as `{column.name}`" if column.nullable or column in dataset.partition_columns
+        else f"coalesce({casts[column.name]}, {_no_value(column, dataset.partitioning.names)}) as `{column.name}`"
         for column in declared
     ])  # fmt: skip
+
+
+def _with_declared_case(declared: Sequence[Column], frame: DataFrame) -> DataFrame:
+    """The frame with the names as they are declared, where they differ in case alone and each is there once."""
+    names = {column.name.lower(): column.name for column in declared}
+    given = [name.lower() for name in frame.columns]
+    renamed = [names.get(name.lower(), name) for name in frame.columns]
+    return frame if renamed == frame.columns or len(set(given)) < len(given) else frame.toDF(*renamed)
+
+
+def _no_value(column: Column, partition_columns: Sequence[str]) -> str:
+    """Spark SQL that ends a job, with the column and the partition of the row that has no value there."""
+    where = ", '/', ".join(f"'{name}=', coalesce(cast(`{name}` as string), 'NULL')" for name in partition_columns)
+    of = f", ' of ', {where}" if where else ""
+    quoted = column.name.replace("\\", "\\\\").replace("'", "\\'")
+    return f"raise_error(concat('{quoted}{NO_VALUE}'{of}))"
 
 
 def in_partitions(partitions: Sequence[PartitionKey]) -> SparkColumn:

@@ -14,6 +14,7 @@ from varve.sources.external.hive import files_of
 from varve.sources.external.tables import Listing, Rows, declared_columns, key_of
 from varve.stores.folders.listing import listed_files
 from varve.stores.frames import spark_schema
+from varve.stores.views.footers import rows_by_footer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -42,9 +43,10 @@ class ParquetFolder:
     def read(self, dataset: Dataset, keys: Sequence[PartitionKey]) -> Rows:
         """See `tables.ExternalSource`."""
         folders, _ = self._folders(dataset)
+        places = sorted({place for key in keys for place in folders.get(key, ())})
+        rows_by_footer(dataset, [file for place in places for file in listed_files(place) or ()], copied=True)
         columns = (*dataset.schema.columns, *dataset.partition_columns)
         reader = self.spark().read.schema(spark_schema(columns)).option("basePath", self.table.name)
-        places = sorted({place for key in keys for place in folders.get(key, ())})
         frame: DataFrame = reader.parquet(*places)
         return Rows(declared_columns(dataset, frame), here=False)
 

@@ -15,6 +15,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from varve.model.schema import NO_VALUE
 from varve.sql.names.written_query import QueryPiece, author_place, text_of, written_query
 from varve.sql.spark.execute import shared_query_forms, single_scope_query
 from varve.sql.spark.scope_join import ScopeNames
@@ -54,6 +55,11 @@ def run_message(error: Exception) -> str:
         if rule is not None and isinstance(each, PySparkException):
             return _call_site(each) + rule(dict(each.getMessageParameters() or {}))
     return ""
+
+
+def _raised(text: str) -> str:
+    """What a query of the author says by RAISE_ERROR, or the check of NOT NULL."""
+    return f"{text}." if NO_VALUE in text else f"it says: {text}"
 
 
 def run_problem(
@@ -227,5 +233,5 @@ _RULES: dict[str, Callable[[Mapping[str, str]], str]] = {
         "a subquery that stands for one value has more than one row. Write an aggregate such as MAX, or LIMIT 1 behind "
         "an ORDER BY."
     ),
-    "USER_RAISED_EXCEPTION": lambda given: f"it says: {given.get('errorMessage', '')}",
+    "USER_RAISED_EXCEPTION": lambda given: _raised(given.get("errorMessage", "")),
 }

@@ -88,7 +88,7 @@ def refuse_what_postgresql_cannot_hold(dataset: Dataset) -> None:
 def wire_dataset(dataset: Dataset) -> Dataset:
     """The dataset as it is spooled: nested columns are bytes, in the binary form of jsonb."""
     columns = tuple(
-        Column(column.name, ColumnType.BINARY if column.type.nested else column.type)
+        Column(column.name, ColumnType.BINARY if column.type.nested else column.type, nullable=column.nullable)
         for column in dataset.schema.columns
     )
     return replace(dataset, schema=Schema(columns), warehouse=type(dataset.warehouse)())

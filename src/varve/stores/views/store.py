@@ -8,25 +8,23 @@ Not here: the lists (pinned.py), and finding the folders (varve/sources/external
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
 from varve.catalog.history.drops import Drops
 from varve.model.batch import Part, StagedBatch, TakenFile
-from varve.model.errors import NOTHING_LOST, BadInput, MissingUpstream, VarveError, some
+from varve.model.errors import NOTHING_LOST, MissingUpstream, VarveError
 from varve.model.external import ExternalTableKind
 from varve.model.inventory import Finding
 from varve.model.partitions.key import plain
-from varve.services.files import open_files
 from varve.stores.basic import BasicStore
-from varve.stores.folders.footers import schema_and_rows
 from varve.stores.folders.listing import ListedFile
-from varve.stores.frames import arrow_type, spark_schema
+from varve.stores.frames import spark_schema
 from varve.stores.store import StoreType
+from varve.stores.views.footers import rows_by_footer
 from varve.stores.views.pinned import changes, folders_of, location_of, pinned_files
 
 if TYPE_CHECKING:
@@ -50,7 +48,6 @@ _NOT_KEPT = (
     "no history to read or to roll back to. Nothing was changed. The arrival sensor takes the partition as it is now; "
     "to keep what was there, declare it as EXTERNAL without VIEW, which copies."
 )
-_THREADS = 8
 
 
 @dataclass(frozen=True)
@@ -77,8 +74,7 @@ class ViewStore(BasicStore):
             if inside is not None:
                 files.setdefault(path, []).append(ListedFile(folder, inside, size, changed))
         listed = sorted({file for path in build.paths for file in files.get(path, ())})
-        with ThreadPoolExecutor(_THREADS) as pool:
-            rows = dict(zip(listed, pool.map(lambda file: _rows(build.dataset, file), listed), strict=True))
+        rows = rows_by_footer(build.dataset, listed)
         return [
             _staged(build, key.path, sorted(folders.get(key.path, ())), files.get(key.path, []), rows)
             for key in build.partitions
@@ -142,7 +138,7 @@ class ViewStore(BasicStore):
         if dataset.external is not None and dataset.external.name != dataset.name:
             spark = self.spark()
             spark.sql(f"CREATE DATABASE IF NOT EXISTS `{dataset.db}`")
-            spark.sql(_view_sql(dataset))
+            _create_view(spark, dataset)
         return BasicStore.follow(self, dataset)
 
     def finish_drop(self, dropped: DroppedDataset) -> None:
@@ -192,35 +188,16 @@ def _staged(
     return StagedBatch(key, location, count, size, len(files), parts=(part,))
 
 
-def _rows(dataset: Dataset, file: ListedFile) -> int:
-    """The rows of a file by its footer. Raises BadInput where it is no parquet, or a column is of another type."""
-    files, _ = open_files(file.folder)
-    _, place = open_files(file.uri)
+def _create_view(spark: SparkSession, dataset: Dataset) -> None:
+    """Create the view of a dataset. Where the first file of a folder lacks a column, it looks into all of them."""
+    from pyspark.errors import AnalysisException
+
     try:
-        schema, rows = schema_and_rows(files, place)
-    except (OSError, ValueError) as error:
-        raise BadInput(
-            f"{dataset}: {file.uri} is no parquet file that can be read: {str(error).splitlines()[0]}. {NOTHING_LOST} "
-            "An EXTERNAL VIEW has parquet files; EXTERNAL without VIEW copies tables of any format."
-        ) from error
-    types = {name.lower(): schema.field(place_of).type for place_of, name in enumerate(schema.names)}
-    wrong = [
-        f"{column.name} is {types[column.name.lower()]} there and declared {column.type}"
-        for column in dataset.schema.columns
-        if column.name.lower() in types and not _fits(types[column.name.lower()], arrow_type(column.type))
-    ]
-    if wrong:
-        raise BadInput(f"{dataset}: {file.uri}: {some(wrong, limit=3)}. {NOTHING_LOST} Declare the types of the files.")
-    return rows
-
-
-def _fits(there: Any, declared: Any) -> bool:
-    """Whether Spark reads a column of one Arrow type as the other; the unit of a timestamp does not matter."""
-    import pyarrow as pa
-
-    if pa.types.is_timestamp(there) and pa.types.is_timestamp(declared):
-        return True
-    return bool(there == declared) or pa.types.is_nested(declared)
+        spark.sql(_view_sql(dataset))
+    except AnalysisException as error:
+        if "UNRESOLVED_COLUMN" not in str(error.getCondition()):
+            raise
+        spark.sql(f"{_view_sql(dataset)} WITH ('mergeSchema' = 'true')")
 
 
 def _view_sql(dataset: Dataset) -> str:

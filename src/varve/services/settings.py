@@ -135,6 +135,7 @@ class Settings(SensorSettings):
     attempts: int = Field(3, ge=1, description="a partition is given up after so many failures alone in a row")
     backoff_seconds: float = Field(30.0, ge=0, description="a partition that failed waits so long, then twice as long")
     backoff_most_seconds: float = Field(3_600.0, ge=0, description="and so long at most")
+    wait_seconds: float = Field(300.0, ge=0, description="a run waits so long for another that builds its partitions")
     publish_seconds: float = Field(60.0, gt=0, description="how long a warehouse publish waits for readers to let go")
     load_connections: int = Field(4, ge=1, description="how many connections one load into the warehouse may use")
     reader_connections: int = Field(50, ge=1, description="connection limit of the role varve_reader, when it is made")

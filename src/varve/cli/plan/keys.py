@@ -6,6 +6,7 @@ Not here: where the keys are stored (varve/dagster/partitions/dynamic_sets.py).
 from __future__ import annotations
 
 import json
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from rich.markup import escape
@@ -16,7 +17,7 @@ from varve.cli.context import chosen_graph, chosen_settings
 from varve.dagster.instance import open_instance
 from varve.dagster.partitions.set_feed import feed
 from varve.dagster.partitions.sets_sensor import grow, sets_of
-from varve.model.errors import VarveError
+from varve.model.errors import VarveError, counted
 from varve.model.partitions.key import text_of
 from varve.services.postgres import connect
 
@@ -41,7 +42,9 @@ def show(console: Console, *, as_json: bool) -> None:
         console.print("No dataset has a dynamic dimension.")
     for name, keys in keys_by_set.items():
         source = sets.dimensions[name].source
-        console.print(f"[bold]{name}[/] {len(keys)}: {escape(', '.join(keys))}", highlight=False)
+        # As a shell reads them: a key may have commas and blanks.
+        listed = ", ".join(quote(key) if "," in key or " " in key else key for key in keys)
+        console.print(f"[bold]{name}[/] {len(keys)}: {escape(listed)}", highlight=False)
         if source is not None:
             console.print(f"  from {escape(str(source))}; removed keys: {source.on_removal}", highlight=False)
 
@@ -52,7 +55,7 @@ def add(console: Console, name: str, texts: Sequence[str]) -> None:
         sets = sets_of(instance, chosen_graph())
         dimension = _dimension(sets, name)
         new = sets.add(dimension, [dimension.parse(text) for text in texts])
-    console.print(f"{len(new)} of {len(texts)} keys are new in {name}.")
+    console.print(f"{len(new)} of {counted(len(texts), 'key')} {'is' if len(new) == 1 else 'are'} new in {name}.")
 
 
 def remove(console: Console, name: str, texts: Sequence[str]) -> None:
@@ -66,7 +69,10 @@ def remove(console: Console, name: str, texts: Sequence[str]) -> None:
             raise VarveError(f"the set {name} has no {', '.join(unknown)}. Nothing was removed.")
         _refuse_in_data(dimension, texts)
         sets.remove(dimension, keys)
-    console.print(f"{len(keys)} keys taken out of {name}; their data stays.")
+    console.print(
+        f"{counted(len(keys), 'key')} taken out of {name}. Partitions of datasets with that set are retired, by the "
+        "sensor retirement or by varve retire; their batches are kept until a sweep. To have it again: varve keys add"
+    )
 
 
 def _refuse_in_data(dimension: DynamicDimension, texts: Sequence[str]) -> None:

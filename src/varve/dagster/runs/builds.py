@@ -8,6 +8,8 @@ Not here: the order stage, verify, publish (io_manager.py).
 from __future__ import annotations
 
 import contextlib
+import logging
+import time
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
@@ -43,12 +45,12 @@ from varve.stores.open import open_store
 from varve.stores.open_build import OpenBuild
 
 if TYPE_CHECKING:
-    import logging
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from dagster import DagsterRun
 
     from varve.dagster.runs.spark import SparkResource
+    from varve.model.build import Build
     from varve.model.dataset import Dataset
     from varve.model.partitions.dimension import Members
     from varve.model.partitions.key import PartitionKey
@@ -56,6 +58,12 @@ if TYPE_CHECKING:
     from varve.project import Project
     from varve.services.settings import Settings
     from varve.stores.store import Store
+
+
+logger = logging.getLogger(__name__)
+
+# So many seconds are between two looks at whether another run has ended.
+_LOOKS_EVERY = 1.0
 
 
 class Builds:
@@ -68,6 +76,7 @@ class Builds:
         self.telling = Telling(graph, settings, log)
         self.settings = settings
         self._spark = spark
+        self._log = log or logger
         self._open: dict[tuple[str, str], OpenBuild] = {}
         # The keys of the steps that have begun a build. A build notes its own end in the catalog.
         self._begun_steps: set[str] = set()
@@ -75,8 +84,8 @@ class Builds:
     def of(self, context: dg.AssetExecutionContext | dg.InputContext | dg.OutputContext) -> OpenBuild:
         """Return the build of the step that the context belongs to; the first call begins it.
 
-        Raises AlreadyBuilding where another run builds one of the partitions, UnknownPartition where the run asks for
-        a partition that the dataset does not have, and VarveError where the run's tags do not fit.
+        Raises AlreadyBuilding where another run goes on building one of the partitions, UnknownPartition where the run
+        asks for a partition that the dataset does not have, and VarveError where the run's tags do not fit.
         """
         step = step_of(context)
         identity = step_identity(step)
@@ -129,7 +138,9 @@ class Builds:
                     dataset, code_version, self.graph.sources.get(dataset.name, ""), [key.path for key in partitions]
                 )
                 deployments.refuse_evolving(dataset, self.graph.upstreams(dataset))
-            build = catalog.begin(dataset, partitions, run_id=step.run_id, code_version=code_version)
+            build = self._when_free(
+                lambda: catalog.begin(dataset, partitions, run_id=step.run_id, code_version=code_version)
+            )
             build.column_sets = self.graph.column_sets(dataset)
             is_hashed = self.settings.content_hash is not ContentHash.NEVER
             build.compared = is_hashed and HashesOfBatches(connection).is_compared(build, environment)
@@ -142,6 +153,25 @@ class Builds:
         opened = OpenBuild(build, catalog)
         self.telling.began(opened)
         return opened
+
+    def _when_free(self, begin: Callable[[], Build]) -> Build:
+        """Begin a build, after the run that builds one of its partitions: a sensor and a backfill may ask for the same.
+
+        Raises AlreadyBuilding where that takes longer than the setting allows.
+        """
+        waits_until, is_told = time.monotonic() + self.settings.wait_seconds, False
+        while True:
+            try:
+                return begin()
+            except AlreadyBuilding as other:
+                left = waits_until - time.monotonic()
+                if left <= 0:
+                    raise
+                if not is_told:
+                    which = str(other).partition(" One run")[0]
+                    self._log.info("%s This run waits for it, for at most %.0f s.", which, left)
+                    is_told = True
+                time.sleep(min(_LOOKS_EVERY, left))
 
     def environment(self, run: DagsterRun) -> str:
         """Return the environment in which a run computes, by its tag or by the setting; "" for production."""

@@ -113,7 +113,10 @@ def chunk_of_objects(
             # An object without the partition column does not contradict the partition of the file.
             values = [row.get(column.name, key[column.name]) for row in rows]
         array, refused = objects.column(values, column.kind, reading.spelling)
-        words = {row: refusal(values[row], column, reading, reason_of(error)) for row, error in refused.items()}
+        words = {
+            row: refusal(values[row], column, reading, reason_of(error) or _is_text(values[row], column))
+            for row, error in refused.items()
+        }
         builder.add(array, values, words, column, key if is_key else None)
 
     def raw(row: int) -> str:
@@ -122,6 +125,15 @@ def chunk_of_objects(
         return shown(json.dumps(rows[row], default=str, ensure_ascii=False), TEXT_CHARACTERS)
 
     return builder.chunk(raw)
+
+
+def _is_text(value: Any, column: DeclaredColumn) -> str:
+    """What to say of a number in quotes, as "5.94" in JSON, which looks like what is declared."""
+    import pyarrow as pa
+
+    kind = column.kind
+    is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+    return "it is a text there, and no number" if isinstance(value, str) and is_number else ""
 
 
 def refusal(value: Any, column: DeclaredColumn, reading: FileReading, reason: str) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import re
+import shutil
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,8 +15,9 @@ from rich.console import Console
 
 from tests.dagster.test_external_assets import SALES, tick
 from tests.dagster.test_sql_assets import HEAD, materialise
-from tests.support.project import PROJECT
+from tests.support.project import PROJECT, commands_on
 from varve.catalog.history.history import History
+from varve.cli.batches import rollback
 from varve.cli.batches.drop import readers_of
 from varve.cli.files import importing
 from varve.dagster.assets.datasets import DatasetAsset, graph_of
@@ -209,6 +212,26 @@ def test_a_reader_is_not_published_where_the_files_change_while_it_reads(
     catalog = partner.bench.catalog()
     assert catalog.current(f"{db}.sales") == {}
     catalog.connection.close()
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("partner", ["parquet"], indirect=True)
+def test_a_partition_that_is_gone_for_good_is_taken_out_by_a_person(
+    partner: Partner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assets, db, day = partner.assets, partner.db, "2022-03-02"
+    before = dt.datetime.now(dt.UTC)
+    assert materialise(assets, f"{db}.receipts", "2022-03-01", day).success
+    shutil.rmtree(partner.folder / f"day={day}")
+    failed = materialise(assets, f"{db}.sales", day, day)
+    assert "one that is gone for good is taken out by varve rollback" in said(failed)
+    commands_on(graph_of(assets), monkeypatch)
+    plans = rollback.plan_time(f"{db}.receipts", [f"day={day}"], before)
+    rollback.carry_out(plans, reason="the partner has deleted it", withdraw=True)
+    catalog = partner.bench.catalog()
+    assert [*catalog.current(f"{db}.receipts")] == ["day=2022-03-01"]
+    catalog.connection.close()
+    assert materialise(assets, f"{db}.sales", "2022-03-01", "2022-03-01").success
 
 
 @pytest.mark.parametrize(

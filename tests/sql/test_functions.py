@@ -168,7 +168,10 @@ def test_a_function_that_is_not_listed_is_not_known() -> None:
     assert not is_known(sqlglot.parse_one("my_udf(a)", dialect="spark"))
 
 
-LITERALS = ("'abc'", "''", "5", "-1", "10000000000", "NULL", "DATE'2026-01-31'", "INTERVAL 1 DAY")
+LITERALS = (
+    "'abc'", "''", "5", "-1", "10000000000", "NULL", "DATE'2026-01-31'", "DATE'9999-12-31'", "DATE'0001-01-01'",
+    "TIMESTAMP'2026-01-31 12:00:00'", "INTERVAL 1 DAY",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("count", range(5))
@@ -187,7 +190,7 @@ def test_any_function_with_any_arguments_has_a_value_or_none_and_ends_nothing(co
             if not is_known(node):
                 break
             with suppress(CannotEvaluate):
-                evaluated += Evaluator({}).of(node).values.size
+                evaluated += Evaluator({}, "Europe/Berlin").of(node).values.size
     assert evaluated >= 20 * min(count, 1)
 
 
@@ -195,6 +198,15 @@ def test_any_function_with_any_arguments_has_a_value_or_none_and_ends_nothing(co
 def test_other_characters_are_trimmed_by_spark_alone(text: str) -> None:
     with pytest.raises(CannotEvaluate, match="TRIM of other characters"):
         Evaluator({}).of(sqlglot.parse_one(text, dialect="spark"))
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", "America/New_York"])
+@pytest.mark.parametrize("day", ["0001-01-01", "9999-12-31"])
+def test_a_date_that_stands_for_never_ends_nothing(day: str, zone: str) -> None:
+    known = {("", "t"): Vector.of("timestamp", [dt.datetime(2026, 11, 26, tzinfo=dt.UTC)])}
+    for text in (f"DATE'{day}' < t", f"CAST(DATE'{day}' - 400 AS STRING)", f"YEAR(DATE'{day}' + INTERVAL 400 DAYS)"):
+        with suppress(CannotEvaluate):
+            assert Evaluator(known, zone).of(sqlglot.parse_one(text, dialect="spark")).values.size == 1
 
 
 def test_pairs_of_scopes_and_partitions_broadcast() -> None:

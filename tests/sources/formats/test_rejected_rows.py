@@ -123,7 +123,12 @@ def test_rows_of_json_are_rejected_by_their_line(tmp_path: Path) -> None:
     (path := tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(("\n".join(lines) + "\n").encode()))
     rows, rejected = taken(path, "jsonl", "gzip")
     assert rows == [("pen", Decimal("1.50"), DAY, "EU"), ("nib", None, DAY, "EU")]
-    assert told(rejected)[0] == (2, "price", "cheap", "'cheap' is not of type DECIMAL(10,2): it is a text there, and no number")
+    assert told(rejected)[0] == (
+        2,
+        "price",
+        "cheap",
+        "'cheap' is not of type DECIMAL(10,2): it is a text there, and no number",
+    )
     assert told(rejected)[1][:3] == (3, None, None)
     assert "it is no JSON" in rejected[1]["reason"]
     assert told(rejected)[2:] == [

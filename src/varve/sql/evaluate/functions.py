@@ -71,7 +71,13 @@ class Evaluator:
             raise CannotEvaluate(None, "a call without one of its arguments")
         if strange := [name for name, value in node.args.items() if value and name not in _ARGUMENTS]:
             raise CannotEvaluate(node, f"{written(node)} ({', '.join(strange)}) is not evaluated before a run")
-        value = self._value(node)
+        try:
+            value = self._value(node)
+        except CannotEvaluate:
+            raise
+        except (OverflowError, ValueError) as error:
+            # Python's calendar has the years 1 to 9999: DATE '9999-12-31' is a moment of the next one in other zones.
+            raise CannotEvaluate(node, f"{written(node)} ({error})") from None
         if node.args.get("negate"):
             # s NOT LIKE 'a%' is one node.
             return _not(value)

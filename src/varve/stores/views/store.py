@@ -46,7 +46,8 @@ _COLUMNS = ["partition", "folder", "inside", "size", "changed"]
 _NOT_KEPT = (
     "It is an EXTERNAL VIEW: its files are those of others, and nothing is kept of what they replace, so that it has "
     "no history to read or to roll back to. Nothing was changed. The arrival sensor takes the partition as it is now; "
-    "to keep what was there, declare it as EXTERNAL without VIEW, which copies."
+    "one that is gone for good is taken out by varve rollback DATASET COL=VALUE --at TIME --withdraw, with a time "
+    "before it came. To keep what was there, declare it as EXTERNAL without VIEW, which copies."
 )
 
 

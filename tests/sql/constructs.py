@@ -147,6 +147,11 @@ SELECT s.n, c.col2 FROM b.sales s JOIN (VALUES ('Paris', 1), (st, 2)) AS c ON s.
 WITH c(shop, area) AS (VALUES ('Paris', 'Lyon'), ('Lyon', 'Detroit')) SELECT s.n FROM b.sales s JOIN c ON s.store = c.shop WHERE s.day = pd AND c.area = st
 WITH c AS (SELECT DISTINCT UPPER(shop) AS big, shop FROM VALUES ('Paris'), ('Lyon'), ('Paris') AS w(shop)) SELECT s.n FROM b.sales s JOIN c ON UPPER(s.store) = c.big WHERE s.day = pd
 SELECT s.cost, c.day FROM b.costs s JOIN (VALUES (DATE'2022-03-27'), (dd)) AS c(day) ON s.day = c.day
+SELECT s.n, r.id FROM RANGE(4) r JOIN b.sales s ON s.n > r.id WHERE s.day = pd
+SELECT s.n FROM b.sales s CROSS JOIN RANGE(1, 3) WHERE s.day = pd AND s.store = st
+SELECT s.n, r.id FROM b.sales s LEFT JOIN RANGE(3) AS r ON s.n = r.id AND s.day = pd
+SELECT COUNT(*) AS n, MAX(s.n) AS m FROM b.sales s WHERE s.day = pd GROUP BY s.store, WINDOW(CAST(s.day AS TIMESTAMP), '36 hours')
+SELECT WINDOW(CAST(s.day AS TIMESTAMP), '2 days', '1 day').start AS w, COUNT(*) AS n FROM b.sales s WHERE s.day >= pd GROUP BY s.store, WINDOW(CAST(s.day AS TIMESTAMP), '2 days', '1 day')
 SELECT s.n, c.shop FROM b.sales s LEFT JOIN (VALUES ('Paris'), ('Lyon')) AS c(shop) ON s.store = c.shop WHERE s.day = pd
 SELECT s.n, c.shop FROM (VALUES ('Paris'), ('Lyon'), (NULL)) AS c(shop) LEFT JOIN b.sales s ON s.store = c.shop AND s.day = pd
 SELECT s.n, c.shop FROM b.sales s FULL JOIN (VALUES ('Paris'), ('Lyon')) AS c(shop) ON s.store = c.shop AND s.day = pd

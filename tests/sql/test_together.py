@@ -50,6 +50,8 @@ TOGETHER = [
     "SELECT a.id, a.v, a.k FROM collide.a WHERE a.day = <<the_day>> ORDER BY a.id, a.v, a.k LIMIT 4 OFFSET 1",
     "SELECT x.id FROM (SELECT a.id, a.v, a.k FROM collide.a WHERE a.store = <<shop>> ORDER BY a.id, a.v, a.k LIMIT 5) x WHERE x.v > 1",
     "SELECT a.id, v.n FROM collide.a JOIN (VALUES (1, 'x'), (2, 'y')) AS v(n, k) ON a.k = v.k WHERE a.store = <<shop>>",
+    "SELECT a.id, r.id AS n FROM RANGE(1, 3) r JOIN collide.a ON a.v >= r.id WHERE a.store = <<shop>>",
+    "SELECT WINDOW(TIMESTAMP_SECONDS(a.v * 3600), '2 hours').start AS w, COUNT(*) AS n FROM collide.a WHERE a.store = <<shop>> GROUP BY WINDOW(TIMESTAMP_SECONDS(a.v * 3600), '2 hours')",
     "SELECT /*+ BROADCAST(b) */ a.id FROM collide.a JOIN collide.b ON a.id = b.id WHERE b.shop = <<shop>>",
 ]  # fmt: skip
 # What Spark itself does not run as it means it, or nobody has compared.

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from sqlglot.dialects import Dialect
@@ -53,6 +54,8 @@ def tokens_of(text: str) -> tuple[Token, ...]:
         _refuse_continued(text, tokens)
     if any(token.token_type in _STRINGS for token in tokens):
         tokens = list(_with_strings(text, tokens))
+    if any(token.token_type is TokenType.WINDOW for token in tokens):
+        tokens = list(_with_windows(tokens))
     return tuple(_with_numbers(tokens, text) if _NUMBERS.search(text) else tokens)
 
 
@@ -149,6 +152,13 @@ def _with_strings(text: str, tokens: Sequence[Token]) -> Iterator[Token]:
             comments=comments,
         )  # fmt: skip
         place = run
+
+
+def _with_windows(tokens: Sequence[Token]) -> Iterator[Token]:
+    """Take WINDOW before a parenthesis for the function's name: the clause has a name there, `WINDOW w AS (...)`."""
+    for token, after in zip_longest(tokens, tokens[1:]):
+        is_call = after is not None and after.token_type is TokenType.L_PAREN
+        yield _as(token, TokenType.VAR, token.text) if is_call and token.token_type is TokenType.WINDOW else token
 
 
 def _with_numbers(tokens: Sequence[Token], text: str) -> Iterator[Token]:

@@ -88,7 +88,15 @@ def qualified(
 
 
 def _name_values(tree: exp.Expr) -> None:
-    """Give the columns of inline tables the names that Spark gives them, where the query does not: col1, col2 ..."""
+    """Give the columns of inline tables the names that Spark gives them, where the query does not: col1, col2 ...
+
+    The one of RANGE is `id`. Of a source whose columns are not known, nothing is concluded for those beside it.
+    """
+    for table in tree.find_all(exp.Table):
+        alias = table.args.get("alias") or exp.TableAlias()
+        if isinstance(table.this, exp.Anonymous) and table.this.name.upper() == "RANGE" and not alias.columns:
+            alias.set("columns", [exp.to_identifier("id")])
+            table.set("alias", alias)
     for node in tree.find_all(exp.Values):
         alias = node.args.get("alias") or exp.TableAlias()
         if isinstance(node.parent, exp.From | exp.Join) and isinstance(alias, exp.TableAlias) and not alias.columns:

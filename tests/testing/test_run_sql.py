@@ -161,7 +161,7 @@ def test_a_query_gives_the_rows_that_a_run_would_publish(project: varve.Project,
 
 
 def test_many_partitions_are_one_run(project: varve.Project, spark: SparkSession) -> None:
-    keys = [DAY3, {"day": dt.date(2026, 11, 1)}, varve.PartitionKey.of(day=dt.date(2026, 11, 2))]
+    keys = [DAY3, {"day": dt.date(2026, 11, 1)}, varve.PartitionKey.of(day=dt.date(2026, 11, 2)), DAY3]
     rows = run_sql(project, "shop.revenue", partition=keys, inputs={"shop.orders": SOLD}, spark=spark)
     assert [(row["day"].day, row["product"], row["orders"]) for row in rows] == [
         (1, "ink", 1), (2, "ink", 2), (2, "pen", 1), (3, "ink", 1), (3, "pen", 2),
@@ -205,6 +205,17 @@ def test_rows_that_break_an_expectation_fail_it(project: varve.Project, spark: S
         run_sql(project, "shop.revenue", partition=DAY2, inputs={"shop.orders": refunded}, spark=spark)
 
 
+def test_a_row_without_a_value_where_one_is_declared_fails_it_as_it_fails_a_run(
+    project: varve.Project, spark: SparkSession
+) -> None:
+    text = REVENUE.replace("revenue DECIMAL(20, 2)", "revenue DECIMAL(20, 2) NOT NULL")
+    (project.assets / "revenue.sql").write_text(text, encoding="utf-8")
+    free = [order("2026-11-02", "pen", None)]
+    told = r"revenue is declared NOT NULL, and nothing stands there in a row of day=2026-11-02\. A run would publish"
+    with pytest.raises(BadInput, match=told):
+        run_sql(project, "shop.revenue", partition=DAY2, inputs={"shop.orders": free}, spark=spark)
+
+
 @pytest.mark.parametrize(
     ("given", "kind", "message"),
     [
@@ -212,6 +223,9 @@ def test_rows_that_break_an_expectation_fail_it(project: varve.Project, spark: S
         ({"partition": {"date": "2026-11-02"}}, UnknownPartition, "is not partitioned by 'date', but by day"),
         ({"partition": {}}, UnknownPartition, r"the partition {} has no day"),
         ({"partition": []}, VarveError, "no partition is given"),
+        ({"partition": "2026-11-02"}, VarveError, r"'2026-11-02' is no partition; write {'day': \.\.\.}, or a list"),
+        ({"partition": None}, VarveError, "None is no partition"),
+        ({"inputs": {"shop.orders": None}}, BadInput, "None are no rows: give a list of dicts"),
         ({"inputs": {}}, VarveError, r"reads shop\.orders, of which no rows are given: write inputs={'shop\.orders'"),
         ({"inputs": {"shop.order": []}}, VarveError, r"does not read shop\.order, .*Did you mean shop\.orders\?"),
         ({"inputs": {"shop.orders": [{**SOLD[0], "prise": 1}]}}, BadInput, "row 1: .*'prise'. Did you mean price?"),

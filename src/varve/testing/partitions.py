@@ -19,10 +19,14 @@ Partition: TypeAlias = Mapping[str, object] | PartitionKey
 
 def partition_keys(dataset: Dataset, given: Partition | Sequence[Partition]) -> tuple[PartitionKey, ...]:
     """The keys, sorted. Raises UnknownPartition for one that the dataset does not have, and for none at all."""
-    listed = [given] if isinstance(given, Mapping | PartitionKey) else list(given)
+    listed = [given] if isinstance(given, Mapping | PartitionKey) else given
+    if not isinstance(listed, Sequence) or not all(isinstance(each, Mapping | PartitionKey) for each in listed):
+        names = ", ".join(f"{name!r}: ..." for name in dataset.partitioning.names)
+        raise VarveError(f"{dataset}: {given!r} is no partition; write {{{names}}}, or a list of them.")
     if not listed:
         raise VarveError(f"{dataset}: no partition is given; a run has one or more.")
-    return tuple(sorted(_key(dataset, values) for values in listed))
+    # A run computes each once.
+    return tuple(sorted({_key(dataset, values) for values in listed}))
 
 
 def _key(dataset: Dataset, given: Partition) -> PartitionKey:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from varve.model.dataset import Dataset
     from varve.model.schema import Column
 
+_WHOLE = {Kind.TINYINT, Kind.SMALLINT, Kind.INT, Kind.BIGINT}
 # What a test may give as the rows of a dataset.
 Rows: TypeAlias = "Iterable[Mapping[str, Any]] | DataFrame | pd.DataFrame"
 
@@ -58,6 +59,8 @@ def _records(given: Iterable[Mapping[str, Any]] | pd.DataFrame) -> Iterable[Mapp
     import pandas as pd
 
     if not isinstance(given, pd.DataFrame):
+        if not isinstance(given, Iterable) or isinstance(given, str | Mapping):
+            raise BadInput(f"{given!r} are no rows: give a list of dicts, empty where there is none, or a DataFrame.")
         return given
     records: list[Mapping[str, Any]] = given.astype(object).where(given.notna(), None).to_dict("records")
     return records
@@ -121,6 +124,10 @@ def _typed(value: Any, kind: Kind) -> Any:
         return value if value.tzinfo else value.replace(tzinfo=dt.UTC)
     if kind is Kind.DECIMAL and isinstance(value, str | int | float) and not isinstance(value, bool):
         return Decimal(str(value))
+    if kind in _WHOLE and isinstance(value, float):
+        if not value.is_integer():
+            raise ValueError("it would be rounded")
+        return int(value)
     return value
 
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from varve.dagster.assets.python_files import python_assets
 from varve.dagster.assets.sql_folders import python_datasets
-from varve.dagster.assets.sql_rows import broken_expectations, computed, narrowed, watched
+from varve.dagster.assets.sql_rows import broken_expectations, computed, narrowed, row_error, watched
 from varve.model.broken_dataset import DatasetIsBroken
-from varve.model.errors import VarveError, VerifyFailed, nearest, some
+from varve.model.errors import BadInput, VarveError, VerifyFailed, nearest, some
 from varve.project import NoProject, Project
 from varve.sql import sql_project
 from varve.sql.answers import Answers
@@ -20,7 +20,7 @@ from varve.sql.cache import Cache
 from varve.sql.spark.analysis import analysis_problems, columns_by_spark
 from varve.sql.syntax.errors import Problem, SqlErrors
 from varve.sql.syntax.sql_file import Body
-from varve.stores.frames import observed_by
+from varve.stores.frames import observed_by, spark_errors
 from varve.testing.partitions import partition_keys
 from varve.testing.rows import as_written, frame_of, rows_of_frame
 from varve.testing.session import spark_session
@@ -69,7 +69,12 @@ def run_sql(
     keys = partition_keys(sql_asset.dataset, partition)
     frames = _inputs(session, sql_asset, keys, inputs or {})
     frame, observation = watched(sql_asset, computed(sql_asset, session, keys, frames))
-    rows = rows_of_frame(as_written(sql_asset.dataset, keys, frame), sql_asset.dataset.partitioning.names)
+    try:
+        rows = rows_of_frame(as_written(sql_asset.dataset, keys, frame), sql_asset.dataset.partitioning.names)
+    except spark_errors() as error:
+        if text := row_error(sql_asset, keys, error):
+            raise BadInput(f"{sql_asset.dataset}: {text} A run would publish nothing.") from error
+        raise
     if observation is not None and (broken := broken_expectations(sql_asset, observed_by(observation))):
         raise VerifyFailed(f"{sql_asset.dataset}: {broken}. A run would publish nothing.")
     return rows

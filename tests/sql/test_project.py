@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from sqlglot.dialects.spark import Spark
 
 from pipeline_defs.definitions import graph
 from varve.dagster.assets.sql_assets import sql_assets
@@ -136,6 +137,28 @@ def test_a_variable_that_a_column_hides_is_refused() -> None:
     )
     assert "day is a variable of the scope and a column of receipts; write :day" in problems(RECEIPTS, text)
     assert read(RECEIPTS, text.replace("day = day", "receipts.day = :day"))["shop.sales"].reads == ("shop.receipts",)
+
+
+@pytest.mark.parametrize(
+    ("name", "write"), [("shop.größe", "shop.grosse"), ("shop._x", "shop.x"), ("Shop.T1", "shop.t1")]
+)
+def test_a_name_that_cannot_be_is_told_with_one_that_can(name: str, write: str) -> None:
+    told = problems(RECEIPTS.replace("shop.receipts", name))
+    assert f"names are of letters a to z, digits and _, a letter first; write {write}." in told
+
+
+def test_a_dataset_and_a_column_may_be_called_like_any_word_of_the_language() -> None:
+    keywords = [word for words in Spark.Tokenizer.KEYWORDS for word in words.lower().split()]
+    words = sorted({word for word in keywords if word.isalpha()})
+    assert {"select", "values", "from", "order", "window"} <= {*words}
+    files = [HEAD.format(name=word, columns=f"`{word}` DOUBLE") + "EXTERNAL" for word in words]
+    # A part of a name is a name, in every place where one may stand.
+    reads = (
+        "AS SELECT it.{0} AS price, it.day AS product FROM shop.{0} AS it JOIN shop.{0} AS other ON it.{0} = other.{0} "
+    )
+    where = "AND other.day = today WHERE it.day = today AND it.{0} > 1"
+    files += [sales((reads + where).format(word), name=f"of_{word}") for word in words]
+    assert {*read(*files)} == {f"shop.{name}" for word in words for name in (word, f"of_{word}")}
 
 
 def test_all_problems_of_all_files_are_told_in_one_run() -> None:

@@ -222,7 +222,7 @@ def _keys(generator: ValueList, column: ColumnDefinition, expression: exp.Expr, 
         if key is None:
             raise VarveError(f"{column.name} is NULL {at}; no partition is named by NULL.")
         if (kind := _KEY_TYPES.get(type(key), type(key).__name__)) != column.type:
-            raise VarveError(f"{column.name} is declared {column.type}, but it is {kind} {at}.")
+            raise VarveError(f"{column.name} is declared {column.type}, but it is {kind} {at}; declare it {kind}.")
         if key in value_by_key:
             raise VarveError(
                 f"{column.name} is {key!r} {at} and for {value_by_key[key]!r}: two scopes would write one partition."

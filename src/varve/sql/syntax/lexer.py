@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from sqlglot.dialects import Dialect
@@ -22,6 +21,8 @@ if TYPE_CHECKING:
     from sqlglot import exp
 
 _STRINGS = {TokenType.STRING, TokenType.RAW_STRING}
+_NAMES = {TokenType.VAR, TokenType.IDENTIFIER, *_STRINGS}
+_WORD = re.compile(r"[A-Za-z_]\w*")
 # An octal escape begins with 0 or 1 and has three digits; Spark reads any other escaped character as itself.
 _ESCAPES = {
     quote: re.compile(rf"\\(u[0-9a-fA-F]{{4}}|U[0-9a-fA-F]{{8}}|[01][0-7]{{2}}|.)|{quote}{quote}", re.DOTALL)
@@ -54,8 +55,7 @@ def tokens_of(text: str) -> tuple[Token, ...]:
         _refuse_continued(text, tokens)
     if any(token.token_type in _STRINGS for token in tokens):
         tokens = list(_with_strings(text, tokens))
-    if any(token.token_type is TokenType.WINDOW for token in tokens):
-        tokens = list(_with_windows(tokens))
+    tokens = list(_with_names(tokens))
     return tuple(_with_numbers(tokens, text) if _NUMBERS.search(text) else tokens)
 
 
@@ -154,11 +154,16 @@ def _with_strings(text: str, tokens: Sequence[Token]) -> Iterator[Token]:
         place = run
 
 
-def _with_windows(tokens: Sequence[Token]) -> Iterator[Token]:
-    """Take WINDOW before a parenthesis for the function's name: the clause has a name there, `WINDOW w AS (...)`."""
-    for token, after in zip_longest(tokens, tokens[1:]):
-        is_call = after is not None and after.token_type is TokenType.L_PAREN
-        yield _as(token, TokenType.VAR, token.text) if is_call and token.token_type is TokenType.WINDOW else token
+def _with_names(tokens: Sequence[Token]) -> Iterator[Token]:
+    """Take words of the language for names where they cannot be anything else.
+
+    So are WINDOW before a parenthesis, as the clause has a name there, and a word directly behind a dot: `shop.values`.
+    """
+    for before, token, after in zip((None, *tokens), tokens, (*tokens[1:], None), strict=False):
+        is_call = token.token_type is TokenType.WINDOW and after is not None and after.token_type is TokenType.L_PAREN
+        is_part = before is not None and before.token_type is TokenType.DOT and before.end + 1 == token.start
+        is_name = is_call or (is_part and token.token_type not in _NAMES and _WORD.fullmatch(token.text))
+        yield _as(token, TokenType.VAR, token.text) if is_name else token
 
 
 def _with_numbers(tokens: Sequence[Token], text: str) -> Iterator[Token]:

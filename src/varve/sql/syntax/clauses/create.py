@@ -6,6 +6,7 @@ Not here: the columns behind the name (clauses.py).
 from __future__ import annotations
 
 import re
+import unicodedata
 from typing import TYPE_CHECKING
 
 from varve.sql.syntax.errors import Span
@@ -45,7 +46,13 @@ def parse_create(at: Cursor) -> tuple[str, Span]:
     span = Span(start, at.behind)
     if not (_NAME.fullmatch(db) and _NAME.fullmatch(table)):
         at.fail(
-            f"names are lower-case letters, digits and _; write {db.lower()}.{table.lower()}.",
+            f"names are of letters a to z, digits and _, a letter first; write {_plain(db)}.{_plain(table)}.",
             span,
         )
     return f"{db}.{table}", span
+
+
+def _plain(name: str) -> str:
+    """The name as it may be: `Größe` is `grosse`."""
+    ascii_only = unicodedata.normalize("NFKD", name.casefold()).encode("ascii", "ignore").decode()
+    return re.sub(r"^[^a-z]+", "", re.sub(r"\W+", "_", ascii_only)) or "name"

@@ -19,6 +19,8 @@ from varve.catalog.catalog import Catalog
 from varve.cdc.captured_table import NeedsResnapshot
 from varve.cdc.captures import opened, source_url
 from varve.cli.captures import cdc as cdc_command
+from varve.cli.plan.why import show as show_why
+from varve.cli.plan.why import why
 from varve.dagster.assets.captured import (
     capture_job,
     capture_sensor,
@@ -114,8 +116,13 @@ def test_the_fleet_follows_its_application(
     asked = sensor(dg.build_sensor_context(instance))
     assert isinstance(asked, dg.SensorResult)
     assert len(asked.run_requests or ()) == 1
+    moved = why(CAPTURED_PLANES.dataset.name, ["built=2004"])
+    assert moved["capture"]["events_to_apply"] > 3
+    show_why(Console(), moved)
+    assert "events of the table captured and not applied yet" in capsys.readouterr().out
     # What an update left as it was is published nowhere; a partition that lost its last row is empty, not stale.
     assert run() == {"2004", "2014", "1956", "unknown"}
+    assert why(CAPTURED_PLANES.dataset.name, ["built=2004"])["capture"]["events_to_apply"] == 0
     rows, after = in_lake(settings, spark)
     assert rows == in_source(source)
     changed = {path for path in after if before.get(path) != after[path]}

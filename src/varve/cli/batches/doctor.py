@@ -183,7 +183,9 @@ def _show(console: Console, title: str, findings: list[Finding]) -> None:
     for finding in findings:
         which = f" batch {finding.batch_id}" if finding.batch_id else ""
         place = " ".join(part for part in (finding.dataset, finding.partition) if part)
-        console.print(f"- {place}{which}: {finding.problem}. {finding.remedy}", markup=False, highlight=False)
+        # What is found of a machine or a folder is of no dataset, and what is found may be a sentence already.
+        found = f"{f'{place}{which}: ' if place else ''}{finding.problem.rstrip('.')}"
+        console.print(f"- {found}. {finding.remedy}", markup=False, highlight=False)
 
 
 def _session() -> Any:

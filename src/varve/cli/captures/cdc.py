@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from varve.cdc.verify.verification import Verification
 
 
+# So many seconds a command waits for another process that captures or applies, as the tick of the sensor does.
+_PATIENCE = 30.0
+
+
 def _assets() -> list[DatasetAsset]:
     return [dataset for dataset in load_project(chosen_project()).datasets if isinstance(dataset, DatasetAsset)]
 
@@ -68,7 +72,7 @@ def status(console: Console, *, as_json: bool) -> None:
 
 def bootstrap(console: Console, name: str, *, resnapshot: bool, as_json: bool) -> None:
     """Take a snapshot while others write to the table, and apply it."""
-    with opened(find(name), chosen_settings()) as capture:
+    with opened(find(name), chosen_settings(), patience=_PATIENCE) as capture:
         # Progress goes to stderr: with --json, stdout holds the JSON alone.
         error_console = Console(stderr=True)
         batch = capture.bootstrap(
@@ -85,7 +89,7 @@ def bootstrap(console: Console, name: str, *, resnapshot: bool, as_json: bool) -
 
 def capture(console: Console, name: str, *, as_json: bool) -> None:
     """Capture what the source has committed until now, and apply it."""
-    with opened(find(name), chosen_settings()) as open_capture:
+    with opened(find(name), chosen_settings(), patience=_PATIENCE) as open_capture:
         events, stop = open_capture.capture_to_stop()
         if stop is not None:
             # With the error, the JSON on stdout would look like a success.
@@ -103,7 +107,7 @@ def verify(console: Console, name: str, *, rows_shown: int, as_json: bool) -> bo
     from varve.services.spark import open_session
 
     error_console = Console(stderr=True)
-    with opened(find(name), chosen_settings()) as open_capture:
+    with opened(find(name), chosen_settings(), patience=_PATIENCE) as open_capture:
         result = compare_with_source(
             open_capture,
             open_store,

@@ -8,6 +8,7 @@ import pendulum
 
 from varve.catalog.history.history import History
 from varve.catalog.living.leases import Lease, Leases
+from varve.cdc.capture.positions import Positions
 from varve.cli.context import chosen_graph, chosen_settings
 from varve.cli.plan.open_plan import opened_plan
 from varve.cli.plan.show import dataset_named
@@ -21,6 +22,7 @@ from varve.cli.problems.rejected import (
     show_rejected_rows,
 )
 from varve.cli.selection import partition_named
+from varve.model.errors import counted
 from varve.planning.judgement.facts import NOTHING
 from varve.planning.judgement.judgement import State
 from varve.planning.requested import why_not
@@ -82,6 +84,7 @@ def why_of(
         arrival for arrival in rejected_values(open_plan.connection)
         if (arrival["dataset"], arrival["partition"]) == (dataset.name, key.path)
     ]  # fmt: skip
+    capture = _capture(dataset, open_plan)
     absence_reason = why_not(dataset, key, now=pendulum.now("UTC").timestamp(), members=open_plan.members)
     return {
         "dataset": dataset.name,
@@ -93,6 +96,7 @@ def why_of(
         "rejected_rows": rejected_rows,
         "left_out": [entry for entry in left_out if key.path in entry["partitions"] or entry["kind"] != "request"],
         "batch": fact.batch or None,
+        "capture": capture,
         "in_flight": {"run": fact.run, "run_url": chosen_settings().run_url(fact.run), **(lease_values or {})}
         if fact.run
         else None,
@@ -102,6 +106,23 @@ def why_of(
             {"batch": batch.batch_id.millis, "failure": batch.failure} for batch in failures[: len(fact.failures)]
         ],
         "reads": reads,
+    }
+
+
+def _capture(dataset: Dataset, open_plan: OpenPlan) -> dict[str, Any] | None:
+    """Return, for a captured table, what was captured and is in no batch yet; None for other datasets."""
+    positions = Positions(open_plan.connection)
+    position = positions.find(dataset.name) if positions.exist() else None
+    if position is None:
+        return None
+    from varve.cdc.capture.event_log import EventLog
+
+    waiting = EventLog(chosen_settings().lake, dataset).batches(position.generation, after=position.applied_lsn)
+    return {
+        "state": position.state,
+        "reason": position.reason,
+        "events_to_apply": sum(batch.counts.events for batch in waiting),
+        "quarantined": position.quarantined,
     }
 
 
@@ -149,6 +170,14 @@ def show(console: Console, judgement: dict[str, Any]) -> None:
     console.print(f"[bold]{judgement['dataset']} {judgement['partition']}[/]: {judgement['state']}", highlight=False)
     console.print(f"  {judgement['reason']}", markup=False, highlight=False)
     console.print(f"  current batch: {judgement['batch'] or 'none'}", highlight=False)
+    if (capture := judgement["capture"]) is not None and capture["events_to_apply"]:
+        count = counted(capture["events_to_apply"], "event")
+        console.print(
+            f"  {count} of the table captured and not applied yet: the sensor asks for a run, or varve cdc capture "
+            f"{judgement['dataset']}", highlight=False, soft_wrap=True,
+        )  # fmt: skip
+    if capture is not None and capture["state"] != "running":
+        console.print(f"  capture is {capture['state']}: {capture['reason'] or ''}", markup=False, highlight=False)
     if judgement["in_flight"]:
         console.print(f"  in flight: {_in_flight(judgement['in_flight'])}", markup=False, highlight=False)
     show_rejected_rows(console, judgement["rejected_rows"])

@@ -202,7 +202,9 @@ def _asset(
         metadata={
             **_metadata(dataset),
             **{
-                f"varve/reads/{reads.dataset.name}": mappings[name].why or "exactly the partitions that Dagster shows"
+                f"varve/reads/{reads.dataset.name}": f"fewer partitions than Dagster shows: {mappings[name].why}"
+                if mappings[name].why
+                else "exactly the partitions that Dagster shows"
                 for name, reads in upstreams.items()
             },
             **about.get("metadata", {}),

@@ -144,7 +144,7 @@ def _blocks(
     """Blocks that Dagster can express as a range: neighbours in one dimension with the same neighbours in the other.
 
     The time dimension comes first where there is one. Keys of a dynamic set are ordered by when they were added, which
-    only Dagster knows: where they are its only dimension, all are one block, which is cut when it is requested; else
+    only Dagster knows: here all that are due are neighbours, and a block is cut when it is requested. Of two such sets
     none has a neighbour. With `cut`, the keys of one window may be in several blocks, and no block exceeds the limit.
     """
     listed_keys = list(keys)
@@ -153,7 +153,8 @@ def _blocks(
         return
     first = partitioning.time or partitioning.dimensions[0]
     folds = sorted(partitioning.folds.values(), key=lambda fold: first not in fold)
-    lead, *others = [_places(fold, listed_keys, alone=len(folds) == 1) for fold in folds]
+    one_set = sum(map(is_dynamic, folds)) == 1
+    lead, *others = [_places(fold, listed_keys, one_set=one_set) for fold in folds]
     rows: dict[int, list[tuple[int, PartitionKey]]] = {}
     for key in listed_keys:
         rows.setdefault(lead[key], []).append((others[0][key] if others else 0, key))
@@ -182,7 +183,7 @@ def _slices(
             yield place, (members[0][0], members[-1][0]), tuple(key for _, key in members)
 
 
-def _places(fold: Fold, keys: Sequence[PartitionKey], *, alone: bool) -> dict[PartitionKey, int]:
+def _places(fold: Fold, keys: Sequence[PartitionKey], *, one_set: bool) -> dict[PartitionKey, int]:
     """The position of each key in one of Dagster's dimensions; neighbours differ by one, other keys by more."""
     values = {key: tuple([dimension.value_in(key) for dimension in fold]) for key in keys}
     (first, *_) = fold
@@ -194,7 +195,7 @@ def _places(fold: Fold, keys: Sequence[PartitionKey], *, alone: bool) -> dict[Pa
             windows[value], before = place, start
         return {key: windows[value] for key, value in values.items()}
     if is_dynamic(fold):
-        ranks = {value: rank if alone else 2 * rank for rank, value in enumerate(sorted(set(values.values())))}
+        ranks = {value: rank if one_set else 2 * rank for rank, value in enumerate(sorted(set(values.values())))}
         return {key: ranks[value] for key, value in values.items()}
     return {key: _rank(fold, value) for key, value in values.items()}
 

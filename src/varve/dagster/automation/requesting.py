@@ -24,7 +24,7 @@ from varve.planning.requested import AGAIN_TAG, RANGE_END_TAG, RANGE_START_TAG, 
 from varve.planning.run_requests import parts_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from varve.model.dataset import Dataset
     from varve.model.partitions.key import PartitionKey
@@ -62,14 +62,16 @@ def _acceptable(run: Run, instance: dg.DagsterInstance) -> tuple[list[Run], list
     accepted_runs = []
     if definition is None:
         return [run], []
-    for part in parts_of(run, [key for key in run.partitions if text_by_key[key] not in unknown]):
-        if len(part.partitions) > 1 and (name := _only_set(dataset)):
-            accepted_runs += _in_order_of(instance.get_dynamic_partitions(name), part, text_by_key)
-        elif len(part.partitions) > 1 and keys_in_range(
+    wholes = parts_of(run, [key for key in run.partitions if text_by_key[key] not in unknown])
+    for part in [piece for whole in wholes for piece in _cut_at_others(whole, instance)]:
+        if len(part.partitions) > 1 and keys_in_range(
             definition, instance, text_of(part.first), text_of(part.last)
         ) != {text_by_key[key] for key in part.partitions}:
             # Dagster's range has other keys than the run, or lacks some: request each partition by itself.
-            accepted_runs += [replace(part, partitions=(key,), tokens=part.tokens[:1]) for key in part.partitions]
+            tokens = dict(zip(part.partitions, part.tokens, strict=True)) if part.tokens else {}
+            accepted_runs += [
+                replace(part, partitions=(key,), tokens=(tokens[key],) if tokens else ()) for key in part.partitions
+            ]
         else:
             accepted_runs.append(part)
     for part in accepted_runs:
@@ -78,27 +80,35 @@ def _acceptable(run: Run, instance: dg.DagsterInstance) -> tuple[list[Run], list
     return accepted_runs, left_out
 
 
-def _only_set(dataset: Dataset) -> str:
-    """The name of Dagster's set, where the partitions of the dataset are the keys of one set and nothing else."""
-    (fold, *others) = dataset.partitioning.folds.values()
-    return (set_of(fold) or "") if not others and is_dynamic(fold) else ""
-
-
-def _in_order_of(texts: Sequence[str], run: Run, text_by_key: Mapping[PartitionKey, str]) -> list[Run]:
-    """Cut a run where Dagster has other keys between two of its own, by when they were added to the set."""
-    places = {text: place for place, text in enumerate(texts)}
-    tokens = dict(zip(run.partitions, run.tokens, strict=True)) if run.tokens else {}
-    ordered = sorted(run.partitions, key=lambda key: places[text_by_key[key]])
-    pieces: list[list[PartitionKey]] = []
-    for key in ordered:
-        if pieces and places[text_by_key[pieces[-1][-1]]] + 1 == places[text_by_key[key]]:
-            pieces[-1].append(key)
+def _cut_at_others(run: Run, instance: dg.DagsterInstance) -> list[Run]:
+    """Cut a run where Dagster has other keys of a dynamic set between two of its own, by when they were added."""
+    partitioning = run.dataset.partitioning
+    sets = [fold for fold in partitioning.folds.values() if is_dynamic(fold)]
+    if len(run.partitions) == 1 or len(sets) != 1:
+        return [run]
+    (fold,) = sets
+    others = [other for other in partitioning.folds.values() if other is not fold]
+    added = {text: place for place, text in enumerate(instance.get_dynamic_partitions(set_of(fold) or ""))}
+    place_of = {key: added[partitioning.text_of_fold(fold, key)] for key in run.partitions}
+    # The windows, or the keys of a list, stay in their order; with each of them the keys of the set in theirs.
+    rows = {key: tuple(partitioning.text_of_fold(other, key) for other in others) for key in run.partitions}
+    order_of_row = {row: order for order, row in enumerate(dict.fromkeys(rows.values()))}
+    pieces: list[list[int]] = []
+    for place in sorted(set(place_of.values())):
+        if pieces and pieces[-1][-1] + 1 == place:
+            pieces[-1].append(place)
         else:
-            pieces.append([key])
-    return [
-        replace(run, partitions=tuple(piece), tokens=tuple(tokens[key] for key in piece) if tokens else ())
-        for piece in pieces
-    ]
+            pieces.append([place])
+    tokens = dict(zip(run.partitions, run.tokens, strict=True)) if run.tokens else {}
+    cut = []
+    for piece in pieces:
+        within = set(piece)
+        keys = sorted(
+            (key for key in run.partitions if place_of[key] in within),
+            key=lambda key: (order_of_row[rows[key]], place_of[key]),
+        )
+        cut.append(replace(run, partitions=tuple(keys), tokens=tuple(tokens[key] for key in keys) if tokens else ()))
+    return cut
 
 
 def run_request(run: Run, ended: Ended | None = None, *, project: str = "") -> dg.RunRequest:

@@ -206,15 +206,11 @@ class Partitioning:
 
     def to_dagster(self, key: PartitionKey) -> str:
         """The key as Dagster spells it. Without dimensions it is a text of ours: Dagster has no key then."""
-        return (
-            "|".join(
-                [
-                    _FOLD.join([dagster_text(dimension.value_in(key)) for dimension in fold])
-                    for fold in self.folds.values()
-                ]
-            )
-            or WHOLE
-        )
+        return "|".join([self.text_of_fold(fold, key) for fold in self.folds.values()]) or WHOLE
+
+    def text_of_fold(self, fold: Fold, key: PartitionKey) -> str:
+        """The part of a key that is in one of Dagster's dimensions, as Dagster spells it."""
+        return _FOLD.join([dagster_text(dimension.value_in(key)) for dimension in fold])
 
     def dagster_key(self, key: PartitionKey) -> str | None:
         """The key that Dagster has for it; None without dimensions, as its asset has no partitions."""

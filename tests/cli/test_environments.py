@@ -429,7 +429,7 @@ def test_a_plan_that_is_not_what_would_be_promoted_any_more_is_refused(shop: Sto
     looked = " ".join(shop.varve("promote", name, "--dry-run").split())
     assert re.search(r"As it is, it would be refused: .* of production would be left behind ", looked)
     assert f"compute them in the environment too (varve env run {name})" in looked
-    assert "varve apply" not in looked
+    assert "promotes exactly this" not in looked
     shop.varve("env", "run", name)
     number = shop.json("promote", name, "--dry-run")["number"]
     shop.only_dearer_than(201)

@@ -23,7 +23,7 @@ from tests.support.project import PROJECT
 from varve.cdc.captured_table import VALIDITY, CapturedTable, NeedsResnapshot, SourceRefused
 from varve.cdc.captures import opened
 from varve.dagster.assets.captured import capture_job, capture_sensor
-from varve.model.errors import VarveError
+from varve.model.errors import BadInput, VarveError
 from varve.model.schema import Column, ColumnType, Schema
 
 if TYPE_CHECKING:
@@ -246,6 +246,29 @@ def test_an_alter_that_is_undone_before_capture_has_stopped_loses_no_value_of_an
     assert catches_up(follower)
 
 
+def test_a_row_without_a_value_where_one_is_declared_is_told_and_taken_when_it_has_one(
+    follow: Callable[[CapturedTable], Follower],
+) -> None:
+    table = f"a{uuid.uuid4().hex[:8]}"
+    columns = (Column("id", INT), Column("name", TEXT, nullable=False), Column("big", TEXT))
+    follower = follow(captured(f"public.{table}", columns, "cast(pmod(id, 4) as string)"))
+    follower.sql("create table {t} (id int primary key, name text, big text)")
+    follower.sql("insert into {t} values (1, 'one'), (2, 'two')")
+    follower.bootstrap()
+    assert follower.apply() is not None
+    before = in_lake(follower)
+    follower.sql("insert into {t} values (3, null), (4, 'four')")
+    assert follower.capture() is not None
+    for _ in range(2):
+        with pytest.raises(
+            BadInput, match=r"name is declared NOT NULL, and nothing stands there .* So the source has it"
+        ):
+            follower.apply()
+    assert in_lake(follower) == before
+    follower.sql("update {t} set name = 'three' where id = 3")
+    assert catches_up(follower)
+
+
 def test_dagster_asks_for_a_run_that_loads_the_column(
     follow: Callable[[CapturedTable], Follower], spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -260,7 +283,7 @@ def test_dagster_asks_for_a_run_that_loads_the_column(
     (request,) = asked.run_requests or ()
     assert request.tags["why"].endswith("extra to load")
     # The run fails, as without Spark. What it has left is asked for again, though the source has nothing new.
-    broken = dg.ResourceDefinition(lambda _: pytest.fail("no Spark today"))
+    broken = dg.ResourceDefinition(lambda _: 1 / 0)
     assert not job.execute_in_process(instance=instance, resources={"spark": broken}, raise_on_error=False).success
     waits = sensor(dg.build_sensor_context(instance))
     assert isinstance(waits, dg.SkipReason)

@@ -11,8 +11,10 @@ import pytest
 
 from tests.cli.test_environments import DAYS, shop_at_rest  # noqa: F401 - a fixture
 from varve.catalog.catalog import Catalog
+from varve.catalog.code.deployments import Decision, Deployments
 from varve.dagster.discovery import load_project
 from varve.dagster.driver import failure_reason
+from varve.model.policy import OnCodeChange
 from varve.services.postgres import connect
 
 if TYPE_CHECKING:
@@ -89,8 +91,19 @@ def test_a_run_waits_for_another_one_that_builds_the_same_partition(
             with pytest.raises(TimeoutError):
                 waiting.result(timeout=3)
             other.fail(build, "it was ended")
-            connection.close()
+            other.release(build)
             assert waiting.result(timeout=120).success
+            # Other code is deployed while it waits: what this one computes then is not published over that.
+            build = other.begin(sales, [sales.partitioning.from_path(path)], run_id="other", code_version="")
+            outdated = threads.submit(run)
+            with pytest.raises(TimeoutError):
+                outdated.result(timeout=3)
+            decided = Decision(OnCodeChange.REBUILD, plan=1)
+            Deployments(connection).deploy(sales, "of a colleague", "", decided, by="a colleague")
+            other.fail(build, "it was ended")
+            other.release(build)
+            assert "of a colleague" in failure_reason(outdated.result(timeout=120))
+            Deployments(connection).deploy(sales, graph.code_versions[sales.name], "", decided, by="this test")
     assert shop.totals() == {DAYS[0]: 100, DAYS[1]: 100}
     shop.run_due()
     assert shop.totals() == {DAYS[0]: 7, DAYS[1]: 100}

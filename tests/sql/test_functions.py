@@ -200,6 +200,16 @@ def test_other_characters_are_trimmed_by_spark_alone(text: str) -> None:
         Evaluator({}).of(sqlglot.parse_one(text, dialect="spark"))
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["REPEAT('x', 10000000000)", "LPAD('x', 2000000000, 'ab')", "REPLACE(REPEAT('a', 99999), 'a', REPEAT('b', 99999))",
+     "REGEXP_REPLACE(REPEAT('a', 99999), 'a', REPEAT('b', 99999))"],
+)  # fmt: skip
+def test_no_text_of_gigabytes_is_made_to_plan_with(text: str) -> None:
+    with pytest.raises(CannotEvaluate, match="a text of more than 100,000 characters"):
+        Evaluator({}).of(sqlglot.parse_one(text, dialect="spark"))
+
+
 @pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", "America/New_York"])
 @pytest.mark.parametrize("day", ["0001-01-01", "9999-12-31"])
 def test_a_date_that_stands_for_never_ends_nothing(day: str, zone: str) -> None:

@@ -25,6 +25,8 @@ from varve.cdc.resolve.resolve import resolve
 from varve.cdc.resolve.shape import WEIGHT, Resolution, TableShape, joined
 from varve.model.batch import Input
 from varve.model.errors import NOTHING_LOST, BadInput, StalePublish, some
+from varve.sql.spark.run_errors import run_message
+from varve.stores.frames import spark_errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -219,7 +221,7 @@ class Apply:
                 f"__w_{column.name} {column.type}" for column in dataset.partition_columns))  # fmt: skip
             pairs = [(name, f"__w_{name}") for name in dataset.partitioning.names]
             new_rows = joined(self._partitioned(resolution.after), key_rows, pairs, "left_semi")
-            staged = self.store.stage(build, kept_rows.unionByName(new_rows))
+            staged = self._staged(build, kept_rows.unionByName(new_rows))
             self.step("staged")
             catalog.staged(build, staged)
             self.store.verify(build, staged)
@@ -236,6 +238,17 @@ class Apply:
         self.step("published")
         self.store.published(build)
         return staged
+
+    def _staged(self, build: Build, rows: DataFrame) -> Sequence[StagedBatch]:
+        """Stage the rows. Raises BadInput for a row that the declaration does not allow, as one without a value."""
+        try:
+            return self.store.stage(build, rows)
+        except spark_errors() as error:
+            if text := run_message(error):
+                raise BadInput(
+                    f"{build}: {text} {NOTHING_LOST} So the source has it: correct it there, or declare what it has."
+                ) from error
+            raise
 
     def _commit(self, build: Build, position: Position, lsn: int, quarantine: tuple[str | None, int]) -> None:
         """Make the batches current and move the position, in one transaction."""

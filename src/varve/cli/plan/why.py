@@ -117,11 +117,16 @@ def _capture(dataset: Dataset, open_plan: OpenPlan) -> dict[str, Any] | None:
         return None
     from varve.cdc.capture.event_log import EventLog
 
-    waiting = EventLog(chosen_settings().lake, dataset).batches(position.generation, after=position.applied_lsn)
+    try:
+        waiting = EventLog(chosen_settings().lake, dataset).batches(position.generation, after=position.applied_lsn)
+        to_apply = sum(batch.counts.events for batch in waiting)
+    except OSError:
+        # The lake is out of reach from here: what the catalog says is said all the same.
+        to_apply = None
     return {
         "state": position.state,
         "reason": position.reason,
-        "events_to_apply": sum(batch.counts.events for batch in waiting),
+        "events_to_apply": to_apply,
         "quarantined": position.quarantined,
     }
 

@@ -20,7 +20,7 @@ from varve.planning.judgement.judging import RetryLimits
 if TYPE_CHECKING:
     from varve.services.settings import Settings
 
-# The last runs of a job that are looked at: a run under way, and failures in a row.
+# So many runs of a job are looked at, the last ones first: those under way, and failures in a row.
 _LOOKED_AT = 16
 # A run in the queue may wait for ever. Any other one holds the lock of its capture within this time: where Dagster
 # calls it unfinished after that, and the lock is free, it has ended without a word, or never began.
@@ -39,12 +39,13 @@ def why_not_asked(instance: dg.DagsterInstance, job: str, settings: Settings) ->
     Whoever asks holds the lock of the capture, or has held it a moment ago.
     """
     now = dt.datetime.now(dt.UTC)
-    records = instance.get_run_records(dg.RunsFilter(job_name=job), limit=_LOOKED_AT)
-    for record in records:
+    unfinished = [*_OPENS, dg.DagsterRunStatus.QUEUED]
+    for record in instance.get_run_records(dg.RunsFilter(job_name=job, statuses=unfinished), limit=_LOOKED_AT):
         run = record.dagster_run
         opens = run.status in _OPENS and now - _aware(record.update_timestamp) < _OPENS_WITHIN
         if opens or run.status is dg.DagsterRunStatus.QUEUED:
             return f"Run {run.run_id[:8]} is {run.status.value.lower().replace('_', ' ')}, and applies them."
+    records = instance.get_run_records(dg.RunsFilter(job_name=job), limit=_LOOKED_AT)
     failed = list(takewhile(lambda record: record.dagster_run.status is dg.DagsterRunStatus.FAILURE, records))
     if not failed:
         return ""

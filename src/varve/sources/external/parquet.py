@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from varve.model.dataset import Dataset
     from varve.model.external import ExternalTable
     from varve.model.partitions.key import PartitionKey
+    from varve.stores.folders.listing import ListedFile
 
 
 @dataclass(frozen=True)
@@ -43,22 +44,25 @@ class ParquetFolder:
     def read(self, dataset: Dataset, keys: Sequence[PartitionKey]) -> Rows:
         """See `tables.ExternalSource`."""
         folders, _ = self._folders(dataset)
-        places = sorted({place for key in keys for place in folders.get(key, ())})
-        rows_by_footer(dataset, [file for place in places for file in listed_files(place) or ()], copied=True)
+        files = {place: files for key in keys for place, files in folders.get(key, {}).items()}
+        rows_by_footer(dataset, [file for of_place in files.values() for file in of_place], copied=True)
         columns = (*dataset.schema.columns, *dataset.partition_columns)
         reader = self.spark().read.schema(spark_schema(columns)).option("basePath", self.table.name)
-        frame: DataFrame = reader.parquet(*places)
+        frame: DataFrame = reader.parquet(*sorted(files))
         return Rows(declared_columns(dataset, frame), here=False)
 
-    def _folders(self, dataset: Dataset) -> tuple[dict[PartitionKey, set[str]], set[str]]:
-        """The folders of each partition, and what the dataset has no partition for."""
+    def _folders(self, dataset: Dataset) -> tuple[dict[PartitionKey, dict[str, list[ListedFile]]], set[str]]:
+        """The folders of each partition with their files, and what the dataset has no partition for."""
         files = listed_files(self.table.name)
         if files is None:
             raise MissingUpstream(f"{dataset}: there is no folder {self.table}. {NOTHING_LOST}")
         names = dataset.partitioning.names
-        folders: dict[PartitionKey, set[str]] = {}
+        folders: dict[PartitionKey, dict[str, list[ListedFile]]] = {}
         strays = set[str]()
-        for inside in {file.inside.rpartition("/")[0].strip("/") for file in files}:
+        by_folder: dict[str, list[ListedFile]] = {}
+        for file in files:
+            by_folder.setdefault(file.inside.rpartition("/")[0].strip("/"), []).append(file)
+        for inside, within in by_folder.items():
             steps = inside.split("/")[: len(names)]
             values = dict(parse_path("/".join(steps))) if all("=" in step for step in steps) and names else {}
             if set(values) != set(names):
@@ -70,5 +74,5 @@ class ParquetFolder:
                 strays.add(str(error).rstrip("."))
                 continue
             folder = "/".join([self.table.name.rstrip("/"), *(steps if names else [])])
-            folders.setdefault(key, set()).add(folder)
+            folders.setdefault(key, {}).setdefault(folder, []).extend(within)
         return folders, strays

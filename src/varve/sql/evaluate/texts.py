@@ -74,10 +74,21 @@ def _substring(text: str, start: int, length: int = 2**31) -> str:
     return text[max(first, 0) : max(first + max(length, 0), 0)]
 
 
-def _repeated(text: str, times: int) -> str:
-    if len(text) * times > _LONGEST:
+def _refuse_long(length: int) -> None:
+    if length > _LONGEST:
         raise CannotEvaluate(None, f"a text of more than {_LONGEST:,} characters")
+
+
+def _repeated(text: str, times: int) -> str:
+    _refuse_long(len(text) * times)
     return text * max(times, 0)
+
+
+def _with_new(text: str, old: str, new: str = "") -> str:
+    if not old:
+        return text
+    _refuse_long(len(text) + text.count(old) * len(new))
+    return text.replace(old, new)
 
 
 def _padded(*, left: bool) -> Callable[[str, int, str], str]:
@@ -116,6 +127,8 @@ def like(ev: Evaluation, node: exp.Expr, text: Vector, pattern: Vector, escape: 
 def _replaced(text: str, pattern: str, new: str = "") -> str:
     if "$" in new or "\\" in new:
         raise CannotEvaluate(None, "a replacement with groups")
+    # Between any two characters may be a match.
+    _refuse_long(len(text) + (len(text) + 1) * len(new))
     return java_regex(pattern).sub(new, one_line(text))
 
 
@@ -164,7 +177,7 @@ TEXTS: dict[type[exp.Expr], Scalar] = {
     exp.Length: _text("LENGTH", "t", len, "int"),
     exp.Reverse: _text("REVERSE", "t", lambda text: text[::-1]),
     exp.Repeat: _text("REPEAT", "tn", _repeated),
-    exp.Replace: _text("REPLACE", "tt|t", lambda text, old, new="": text.replace(old, new) if old else text),
+    exp.Replace: _text("REPLACE", "tt|t", _with_new),
     exp.StartsWith: _text("STARTSWITH", "tt", str.startswith, BOOLEAN),
     exp.EndsWith: _text("ENDSWITH", "tt", str.endswith, BOOLEAN),
     exp.Contains: _text("CONTAINS", "tt", lambda text, part: part in text, BOOLEAN),

@@ -49,12 +49,14 @@ def _footer(dataset: Dataset, file: ListedFile, *, copied: bool) -> tuple[Sequen
             "Is it being written, or broken? It is taken when it is whole."
         ) from error
     types = {name.lower(): schema.field(place).type for place, name in enumerate(schema.names)}
+    if copied:
+        return tuple(types), rows
     wrong = [
         f"{column.name} is {types[column.name.lower()]} there and declared {column.type}"
         for column in dataset.schema.columns
         if column.name.lower() in types and not _fits(types[column.name.lower()], arrow_type(column.type))
     ]
-    if wrong and not copied:
+    if wrong:
         raise BadInput(f"{dataset}: {file.uri}: {some(wrong, limit=3)}. {NOTHING_LOST} Declare the types of the files.")
     return tuple(types), rows
 

@@ -93,8 +93,8 @@ def test_the_steps_of_the_capture_are_those_at_which_the_code_is_killed() -> Non
 def test_the_steps_of_a_publish_are_the_functions_that_the_code_calls_in_this_order() -> None:
     tree = ast.parse(inspect.getsource(apply))
     (function,) = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == "_publish"]
-    # `commit` calls what moves the catalog's rows: Catalog.publish.
-    names = {"commit": "publish"}
+    # `_commit` calls what moves the catalog's rows, Catalog.publish; `_staged` calls Store.stage.
+    names = {"_commit": "publish", "_staged": "stage"}
     calls = sorted(
         (node.lineno, names.get(node.func.attr, node.func.attr))
         for node in ast.walk(function)

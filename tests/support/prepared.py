@@ -3,12 +3,16 @@
 One process has imported the libraries, and nothing of ours. It forks for each program, which begins with the arguments,
 the environment and the folder that it would have been started with, and ends as it would have ended.
 
+A fork has no thread but the one that called it, and what the others held stays as it was: so there are no others. One
+program in some thousands ended by a signal while allocators and linear algebra had threads of their own here.
+
 Not here: what the programs are (tests/e2e/project.py).
 """
 
 from __future__ import annotations
 
 import atexit
+import faulthandler
 import gc
 import importlib
 import json
@@ -26,6 +30,8 @@ from functools import cache
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
+import psutil
+
 from tests.support.environment import clean_environment
 
 if TYPE_CHECKING:
@@ -42,6 +48,10 @@ LIBRARIES = (
     "upath.implementations.local", "yaml",
 )  # fmt: skip
 ROOT = Path(__file__).resolve().parents[2]
+# What lets these libraries start threads as they are imported.
+WITHOUT_THREADS = {
+    "GRPC_ENABLE_FORK_SUPPORT": "0", "JE_ARROW_MALLOC_CONF": "background_thread:false", "OPENBLAS_NUM_THREADS": "1",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -93,7 +103,7 @@ def _address() -> str:
     address = str(Path(folder.name) / "socket")
     process = subprocess.Popen(
         [sys.executable, "-m", __name__, address], cwd=ROOT, stdin=subprocess.PIPE, start_new_session=True,
-        env=clean_environment(),
+        env=clean_environment() | WITHOUT_THREADS,
     )  # fmt: skip
     assert process.stdin is not None
 
@@ -180,6 +190,8 @@ def _become(program: Program, output: int, errors: int) -> None:
     os.environ.update(program.environment)
     time.tzset()
     tempfile.tempdir = None
+    # A program that ends by a signal says where.
+    faulthandler.enable(2)
     # What the interpreter reads as it starts.
     sys.dont_write_bytecode = bool(program.environment.get("PYTHONDONTWRITEBYTECODE"))
     sys.path[1:1] = filter(None, program.environment.get("PYTHONPATH", "").split(os.pathsep))
@@ -209,9 +221,13 @@ def _run(program: Program) -> None:
 
 def main() -> None:
     """Import, then fork for each program that is asked for; ends with whoever started this."""
-    os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
+    # ADBC imports it where it is there, and it starts threads; a program that needs it imports it itself.
+    sys.modules["polars"] = None  # type: ignore[assignment]
     for name in LIBRARIES:
         importlib.import_module(name)
+    del sys.modules["polars"]
+    if sys.platform == "linux":
+        assert psutil.Process().num_threads() == 1, "another thread would be missing in every program"
     assert not [name for name in sys.modules if name.partition(".")[0] == "varve"]
     # What is here already is no garbage of any program.
     gc.freeze()

@@ -327,6 +327,24 @@ def test_a_column_that_no_file_of_a_folder_has_is_a_mistake_and_one_that_was_add
     )
 
 
+@pytest.mark.spark
+def test_a_column_of_a_copied_folder_may_be_widened_and_another_type_is_told_by_its_file(
+    workbench: Workbench, tmp_path: Path
+) -> None:
+    db, folder = f"v{uuid.uuid4().hex[:8]}", tmp_path / "clicks"
+    options = f"OPTIONS (source = 'parquet', folder = '{folder}')"
+    text = HEAD.format(db=db, name="clicks", columns="product STRING, price BIGINT") + f"EXTERNAL {options}"
+    assets = sql_assets(compiled([SourceFile("clicks.sql", text)], {}))
+    workbench.spark.createDataFrame([("x", 1)], COLUMNS).write.parquet(f"{folder}/day=2022-03-01")
+    workbench.spark.createDataFrame([("x", "1")], "product STRING, price STRING").write.parquet(
+        f"{folder}/day=2022-03-02"
+    )
+    assert materialise(assets, f"{db}.clicks", "2022-03-01", "2022-03-01").success
+    text = said(materialise(assets, f"{db}.clicks", "2022-03-02", "2022-03-02"))
+    assert re.search(r"the file \S+/day=2022-03-02/\S+ has price as \w+, which cannot be read as bigint", text)
+    assert "Declare the type of the files. Nothing was published" in text
+
+
 def said(result: dg.ExecuteInProcessResult) -> str:
     """What the failed run says."""
     assert not result.success

@@ -258,10 +258,20 @@ def step_identity(step: StepExecutionContext) -> tuple[str, str]:
 
 def step_asset(step: StepExecutionContext) -> AssetKey:
     """Return the asset that the step materialises; each of our datasets is one asset."""
-    # The checks of the asset are entities of the step too.
-    entities = step.job_def.asset_layer.get_selected_entity_keys_for_node(step.node_handle)
-    (key,) = [entity for entity in entities if isinstance(entity, AssetKey)]
+    (key,) = step_assets(step)
     return key
+
+
+def step_assets(step: StepExecutionContext) -> list[AssetKey]:
+    """Return the assets that the step materialises: none where it is an asset check or an op."""
+    # The checks of an asset are entities of its step, too.
+    entities = step.job_def.asset_layer.get_selected_entity_keys_for_node(step.node_handle)
+    return [entity for entity in entities if isinstance(entity, AssetKey)]
+
+
+def is_partitioned(step: StepExecutionContext) -> bool:
+    """Return whether what the step materialises has partitions."""
+    return step.entity_partitions_def is not None
 
 
 def run_assets(step: StepExecutionContext) -> tuple[set[AssetKey], set[AssetKey]]:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import pendulum
 
 from varve.catalog.catalog import Catalog
-from varve.dagster.runs.pinning import pin
+from varve.dagster.runs.inputs.pinning import pin
 from varve.model.batch import BatchId, Input
 from varve.model.build import Build
 from varve.model.errors import BadInput, VarveError

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from dagster import DagsterRun
+    from pyspark.sql import SparkSession
 
     from varve.dagster.runs.spark import SparkResource
     from varve.model.build import Build
@@ -197,8 +198,13 @@ class Builds:
         )
 
     def dataset(self, key: dg.AssetKey) -> Dataset:
-        """Return the dataset of an asset."""
-        return self.graph.datasets[".".join(key.path)]
+        """Return the dataset of an asset. Raises VarveError where it is none: our IO managers store nothing else."""
+        if (name := ".".join(key.path)) not in self.graph.datasets:
+            raise VarveError(
+                f"{name} is no dataset of Varve, so no IO manager of Varve stores or reads it. Name another one in its "
+                "io_manager_key, or declare it as a dataset (varve.asset)."
+            )
+        return self.graph.datasets[name]
 
     def _dataset_names(self, keys: Iterable[dg.AssetKey]) -> set[str]:
         """Return the names of those assets that are datasets; a run may have other assets, too."""
@@ -215,7 +221,12 @@ class Builds:
 
     def store(self, dataset: Dataset, catalog: Catalog) -> Store:
         """Return the store in which the dataset's batches lie."""
-        return open_store(dataset.store, self.settings, catalog, lambda: self._spark.spark_session)
+        return open_store(dataset.store, self.settings, catalog, self.spark)
+
+    def spark(self) -> SparkSession:
+        """Return the session of the run, which is opened when somebody asks for it first."""
+        session: SparkSession = self._spark.spark_session
+        return session
 
     def staged(self) -> list[OpenBuild]:
         """Return the builds that are kept back to be published with others."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
@@ -16,7 +16,8 @@ from varve.dagster.internal import add_partition_metadata, step_of
 from varve.dagster.runs import atomic_publish
 from varve.dagster.runs.batch_metadata import published_metadata, reused_metadata
 from varve.dagster.runs.failures import as_dagster_failure, explained
-from varve.dagster.runs.pinning import pin
+from varve.dagster.runs.inputs.for_others import computes_a_dataset, rows_for_others
+from varve.dagster.runs.inputs.pinning import pin
 from varve.model.batch import Input
 from varve.model.errors import ExpectationFailed, VarveError
 from varve.stores.comparison import hash_replaced
@@ -39,9 +40,11 @@ class StoreIOManager(dg.IOManager):
     def __init__(self, builds: Builds) -> None:
         self._builds = builds
 
-    def load_input(self, context: dg.InputContext) -> DataFrame:
+    def load_input(self, context: dg.InputContext) -> DataFrame | Any:
         """Return the rows of the upstream dataset that this run's partitions read, from its current batches."""
         with as_dagster_failure():
+            if not computes_a_dataset(self._builds, context):
+                return rows_for_others(self._builds, context)
             opened = self._builds.of(context)
             upstream = self._builds.dataset(context.asset_key)
             try:

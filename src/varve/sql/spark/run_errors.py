@@ -51,7 +51,7 @@ def run_message(error: Exception) -> str:
 
     for each in _with_causes(error):
         condition = str(each.getCondition() or "") if isinstance(each, PySparkException) else ""
-        rule = _RULES.get(condition.partition(".")[0])
+        rule = _RULES.get(condition) or _RULES.get(condition.partition(".")[0])
         if rule is not None and isinstance(each, PySparkException):
             return _call_site(each) + rule(dict(each.getMessageParameters() or {}))
     return ""
@@ -212,6 +212,11 @@ _RULES: dict[str, Callable[[Mapping[str, str]], str]] = {
         "a division by zero. Write TRY_DIVIDE(a, b), or a / NULLIF(b, 0), which give NULL for it."
     ),
     "DUPLICATED_MAP_KEY": lambda given: f"the key {given.get('key', '')} stands twice in one map.",
+    "FAILED_READ_FILE.PARQUET_COLUMN_DATA_TYPE_MISMATCH": lambda given: (
+        f"the file {given.get('path', '')} has {given.get('column', 'a column').strip('[]')} as "
+        f"{given.get('actualType', '')}, which cannot be read as {given.get('expectedType', '')}. Declare the "
+        "type of the files."
+    ),
     "INVALID_ARRAY_INDEX": _no_element("GET(array, index)"),
     "INVALID_ARRAY_INDEX_IN_ELEMENT_AT": _no_element("TRY_ELEMENT_AT(array, index)"),
     "INVALID_FORMAT": lambda given: (

@@ -47,12 +47,9 @@ def pin(
     wanted = sorted({key for keys in keys_by_partition.values() for key in keys})
     current = {**opened.catalog.current(upstream.name, wanted), **(ahead or {})}
     if missing := sorted({key for keys in _missing_keys(build, edge, keys_by_partition, current) for key in keys}):
-        texts = [upstream.partitioning.to_dagster(key) for key in missing]
         raise MissingUpstream(
             f"{build.dataset} {some(build.partitions, limit=2)} reads {len(wanted)} partitions of {upstream}, of which "
-            f"{len(missing)} have no batch yet: {some(missing)}. {NOTHING_LOST} {_awaited(upstream, missing[0])}"
-            f"dagster asset materialize --select {(upstream.rejected_of or upstream.name).replace('.', '/')} "
-            + _partitions_option(upstream, texts)
+            f"{len(missing)} have no batch yet: {some(missing)}. {NOTHING_LOST} {how_to_make(upstream, missing)}"
         )
     for partition, keys in keys_by_partition.items():
         for key in keys:
@@ -61,6 +58,15 @@ def pin(
             else:
                 build.goes_without(partition, f"{upstream.name} {key.path}")
     return [current[key.path] for key in wanted if key.path in current]
+
+
+def how_to_make(upstream: Dataset, missing: Sequence[PartitionKey]) -> str:
+    """Return what makes partitions that are not there: a sentence that ends in a command of Dagster's."""
+    texts = [upstream.partitioning.to_dagster(key) for key in missing]
+    return (
+        f"{_awaited(upstream, missing[0])}dagster asset materialize --select "
+        f"{(upstream.rejected_of or upstream.name).replace('.', '/')} {_partitions_option(upstream, texts)}"
+    )
 
 
 def _awaited(upstream: Dataset, key: PartitionKey) -> str:

@@ -1,0 +1,73 @@
+"""Rows of datasets for what is none: an asset of the project's own, an asset check, or an op of a job.
+
+They get what is current when the step begins, without locks and traces, as they publish nothing here.
+
+Not here: the inputs of datasets, whose batches are pinned for the whole build (pinning.py).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from varve.catalog.catalog import Catalog
+from varve.catalog.code.generations import Generations
+from varve.catalog.environments.environments import Environments
+from varve.catalog.environments.overlay import EnvironmentCatalog
+from varve.dagster.internal import is_partitioned, step_assets, step_of
+from varve.dagster.runs.inputs.pinning import how_to_make
+from varve.model.errors import MissingUpstream, some
+from varve.services.postgres import connect
+
+if TYPE_CHECKING:
+    import dagster as dg
+    from pyspark.sql import DataFrame
+
+    from varve.dagster.runs.builds import Builds
+
+
+def computes_a_dataset(builds: Builds, context: dg.InputContext) -> bool:
+    """Return whether the step that an input belongs to builds one of the project's datasets."""
+    keys = step_assets(step_of(context))
+    return len(keys) == 1 and ".".join(keys[0].path) in builds.graph.datasets
+
+
+def rows_for_others(builds: Builds, context: dg.InputContext) -> Any:
+    """Return the current rows of the partitions that Dagster's mapping names.
+
+    They are a Spark DataFrame, or what the parameter is annotated with: a DataFrame of pandas, a Table of pyarrow.
+    Whoever has no partitions gets every partition that has a batch.
+
+    Raises MissingUpstream where the reader has partitions and one that it reads has no batch yet, and VarveError where
+    the environment does not exist.
+    """
+    step, upstream = step_of(context), builds.dataset(context.asset_key)
+    environment, name = builds.environment(step.dagster_run), f"varve {upstream} run {step.run_id[:8]}"
+    with connect(builds.settings, application=name) as connection:
+        catalog = EnvironmentCatalog(connection, environment) if environment else Catalog(connection)
+        catalog.ensure_schema()
+        if environment:
+            Environments(connection).get(environment)
+            Environments(connection).use(environment)
+        keys = None
+        if context.has_asset_partitions and is_partitioned(step):
+            keys = sorted(map(upstream.partitioning.from_dagster, context.asset_partition_keys))
+        current = catalog.current(upstream.name, keys)
+        if missing := [key for key in keys or () if key.path not in current]:
+            raise MissingUpstream(
+                f"{step.step.key} reads {len(keys or ())} partitions of {upstream}, of which {len(missing)} have no "
+                f"batch yet: {some(missing)}. Nothing was read. {how_to_make(upstream, missing)}"
+            )
+        batches = [batch for _, batch in sorted(current.items())]
+        if not environment:
+            Generations(connection).refuse_unreadable(upstream, batches)
+        return _as_annotated(context, builds.store(upstream, catalog).read(upstream, batches))
+
+
+def _as_annotated(context: dg.InputContext, frame: DataFrame) -> Any:
+    wanted = getattr(context.dagster_type, "typing_type", None)
+    library, name = getattr(wanted, "__module__", "").partition(".")[0], getattr(wanted, "__name__", "")
+    if (library, name) == ("pandas", "DataFrame"):
+        return frame.toPandas()
+    if (library, name) == ("pyarrow", "Table"):
+        return frame.toArrow()
+    return frame

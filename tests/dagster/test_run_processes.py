@@ -8,8 +8,14 @@ import subprocess
 import sys
 from multiprocessing import forkserver
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+from tests.support.environment import clean_environment
+
+if TYPE_CHECKING:
+    from varve.services.settings import Settings
 
 pytestmark = pytest.mark.needs_seconds
 
@@ -34,6 +40,28 @@ if __name__ == "__main__":
     print(*answers, sep="\\n")
 """
 
+# `os.environ` asks for a variable to be set before it notes it itself.
+OPENING = """
+import os, sys, threading
+
+new = []
+
+def watch(event, arguments):
+    if event == "os.putenv" and arguments[0] not in os.environb:
+        new.append((os.fsdecode(arguments[0]), threading.current_thread() is threading.main_thread()))
+
+sys.addaudithook(watch)
+
+from varve.dagster.runs.spark import SparkResource
+from varve.project import Project
+
+resource = SparkResource.of(Project.find())
+resource.open_ahead()
+assert resource.spark_session.range(3).count() == 3
+print(*(name for name, in_main in new if in_main))
+print(*(name for name, in_main in new if not in_main))
+"""
+
 
 def describe(queue: object) -> None:
     """Describe what a run's process has when it starts, in the queue; then it loads definitions, as each run does."""
@@ -46,6 +74,7 @@ def describe(queue: object) -> None:
         "warm": warm,
         # The run's process imports the project's own modules itself: what they open must not be shared.
         "definitions": definitions,
+        "forked from": [thread.read_text().strip() for thread in Path(f"/proc/{os.getppid()}/task").glob("*/comm")],
         "own fork server": forkserver._forkserver._forkserver_pid is not None,
     }
     queue.put(json.dumps(description))  # type: ignore[attr-defined]
@@ -71,6 +100,27 @@ def test_a_code_server_forks_its_runs_from_a_process_that_has_imported_what_they
     assert second["warm"]
     assert not first["definitions"]
     assert first["pid"] != second["pid"]
+
+
+def test_what_forks_runs_has_no_thread_but_those_that_prepare_for_a_fork(tmp_path: Path) -> None:
+    first, _ = described(tmp_path, "api", "grpc")
+    threads = first["forked from"]
+    assert isinstance(threads, list)
+    # OpenBLAS has one for each further processor.
+    assert 1 <= len([name for name in threads if name != "jemalloc_bg_thd"]) <= (os.cpu_count() or 1)
+
+
+def test_no_variable_is_new_that_another_thread_sets_while_a_run_connects(settings: Settings) -> None:
+    """It would move the environment, which libpq reads meanwhile in the run's main thread: a run of thousands died."""
+    assert settings.spark_master is None
+    done = subprocess.run(
+        [sys.executable, "-c", OPENING], cwd=ROOT, env=clean_environment("SPARK_"),
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=240, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    in_main, elsewhere = done.stdout.splitlines()[-2:]
+    assert "SPARK_CONNECT_MODE_ENABLED" in in_main.split()
+    assert elsewhere == ""
 
 
 def test_a_run_starts_no_fork_server_of_its_own(tmp_path: Path) -> None:

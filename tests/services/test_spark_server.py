@@ -93,6 +93,26 @@ def test_a_server_is_shared_while_it_lives_and_started_again_when_it_was_killed(
 
 
 @pytest.mark.slow
+def test_a_server_that_starts_removes_the_temporary_files_of_a_killed_one(own: Settings) -> None:
+    server = SparkServer(own)
+    server.ensure_up()
+    first = set(temporary_files(server))
+    # What Hive, Spark's blocks and Spark Connect make when a server starts.
+    assert any(name.endswith("_resources") for name in first)
+    assert any(name.startswith("blockmgr-") for name in first)
+    pid = server.pid()
+    assert pid is not None
+    kill_all(pid)
+    assert set(temporary_files(server)) == first
+    server.ensure_up()
+    assert temporary_files(server)
+    assert not first & set(temporary_files(server))
+
+
+def temporary_files(server: SparkServer) -> list[str]:
+    return [file.name for file in (server.folder / "tmp").iterdir()]
+
+
 def test_who_comes_after_a_killed_starter_uses_the_server_that_it_was_starting(own: Settings) -> None:
     server = SparkServer(own)
     code = "from varve.services.settings import Settings; from varve.services.spark_server import SparkServer\n"

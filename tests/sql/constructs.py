@@ -132,6 +132,18 @@ SELECT c.cost, u.n FROM b.costs c JOIN (SELECT day AS d, n FROM b.sales WHERE da
 SELECT u.n FROM (SELECT n, 'Paris' AS shop FROM b.sales WHERE day = pd UNION ALL SELECT cost, 'Detroit' FROM b.costs WHERE day = dd) u WHERE u.shop = st
 SELECT u.a, u.n FROM (SELECT 'Paris' AS a, 'x' AS b, 1 AS n UNION ALL SELECT s.store, s.day AS store, s.n FROM b.sales s WHERE s.day = pd) u WHERE u.a = st
 SELECT u.a, u.n FROM (SELECT 'Paris' AS a, 'Paris' AS b, 1 AS n UNION ALL SELECT s.day AS k, s.store AS k, s.n FROM b.sales s) u WHERE u.a = pd AND u.b = st
+SELECT s.n, c.cost, h.v AS m FROM b.sales s JOIN (b.costs c JOIN b.hours h ON c.cost > h.v AND TO_DATE(h.at) = c.day) ON s.day = CAST(c.day AS STRING) WHERE s.day = pd
+SELECT s.n, c.cost, k.n AS m FROM b.sales s LEFT JOIN (b.costs c JOIN b.sales k ON c.store = k.store AND CAST(c.day AS STRING) = k.day) ON s.day = k.day AND c.store = st WHERE s.day = pd
+SELECT s.n, c.cost, k.n AS m FROM b.sales s LEFT JOIN (b.sales k JOIN b.costs c ON c.day = dd) ON s.day = k.day AND k.store = st WHERE s.day >= pd AND c.cost > 2
+SELECT s.n, c.cost, k.n AS m FROM b.sales s LEFT JOIN (b.sales k JOIN b.costs c ON c.day = dd) ON s.day = k.day AND s.store = st WHERE s.day = pd AND k.n IS NULL
+SELECT s.n, c.cost, k.n AS m FROM b.sales s RIGHT JOIN (b.sales k JOIN b.costs c ON CAST(c.day AS STRING) = k.day) ON s.day = k.day AND k.day = pd AND s.store = st
+SELECT s.n, c.cost, k.n AS m FROM b.sales s FULL JOIN (b.sales k JOIN b.costs c ON CAST(c.day AS STRING) = k.day) ON s.day = k.day AND k.day = pd WHERE s.store = st
+SELECT s.n, c.cost, k.n AS m FROM b.sales s JOIN (b.sales k LEFT JOIN b.costs c ON CAST(c.day AS STRING) = k.day AND c.store = st) ON s.day = k.day WHERE s.day = pd
+SELECT s.n, c.cost, k.n AS m FROM (b.sales k LEFT JOIN b.costs c ON CAST(c.day AS STRING) = k.day AND c.day = dd) JOIN b.sales s ON s.day = k.day WHERE s.day >= pd
+SELECT s.n, c.cost, k.n AS m FROM b.sales s LEFT JOIN ((b.sales k JOIN b.costs c ON k.day = CAST(c.day AS STRING)) JOIN b.costs g ON g.store = c.store AND g.day = dd) ON s.day = k.day AND s.n = k.n WHERE s.day = pd
+SELECT COUNT(*) AS n FROM b.sales s LEFT JOIN (b.sales k CROSS JOIN b.costs c) ON s.day = k.day AND c.day = dd AND k.n = c.cost LEFT JOIN b.costs g ON g.day = c.day WHERE s.day = pd
+SELECT COUNT(*) AS n FROM b.sales s LEFT JOIN (b.sales k JOIN b.costs c ON k.day IN (SELECT x.day FROM b.sales x WHERE x.store = st)) ON s.day = k.day AND c.day = dd WHERE s.day = pd
+SELECT COUNT(*) AS n FROM b.costs g RIGHT JOIN (SELECT * FROM b.sales WHERE day = pd) s ON g.cost = s.n LEFT JOIN (b.sales k JOIN b.costs c ON k.day = CAST(c.day AS STRING)) ON s.day = k.day AND g.day = c.day
 SELECT s.n, c.shop FROM b.sales s JOIN (SELECT 'Paris' AS shop UNION ALL SELECT 'Lyon') c ON s.store = c.shop WHERE s.day = pd
 SELECT s.n, c.area FROM b.sales s JOIN (SELECT 'Paris' AS shop, 'Paris' AS area UNION ALL SELECT 'Lyon', 'Detroit') c ON s.store = c.shop WHERE s.day = pd AND c.area = st
 SELECT s.n, c.shop FROM b.sales s LEFT JOIN (SELECT 'Paris' AS shop UNION ALL SELECT 'Lyon') c ON s.store = c.shop WHERE s.day = pd

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from typing import TYPE_CHECKING
 
 import pendulum
@@ -79,6 +80,36 @@ def test_a_task_of_a_day_reads_both_stores_of_that_day() -> None:
 def test_a_pattern_over_four_days_reads_the_three_days_before_too() -> None:
     paths = stores_read("stores_sales.day BETWEEN DATE_SUB(partition_day, 3) AND partition_day")
     assert paths == [f"day=2022-03-{day}/store={store}" for day in range(28, 32) for store in ("Detroit", "Paris")]
+
+
+BRACKETS = """
+a JOIN (b JOIN c ON b.day = c.day) ON a.day = b.day
+a JOIN (b CROSS JOIN c) ON a.day = b.day AND a.day = c.day
+a LEFT JOIN (b JOIN c ON b.day = c.day) ON a.day = b.day
+a LEFT JOIN ((b JOIN c ON b.day = c.day)) ON a.day = b.day
+a LEFT OUTER JOIN (b INNER JOIN c ON b.day = c.day) ON a.day = c.day
+(a JOIN b ON a.day = b.day) JOIN c ON a.day = c.day
+(a LEFT JOIN b ON a.day = b.day) LEFT JOIN c ON a.day = c.day
+((a JOIN b ON a.day = b.day) LEFT JOIN c ON a.day = c.day)
+""".strip().splitlines()
+
+
+@pytest.mark.parametrize("joined", BRACKETS)
+def test_conditions_reach_the_parts_of_joins_in_brackets(joined: str) -> None:
+    kinds, names = {"day": "date"}, ("b.a", "b.b", "b.c")
+    sources = re.sub(r"\b([abc])\b(?!\.)", r"b.\1 AS \1", joined)
+    tree = qualified(
+        sqlglot.parse_one(f"SELECT a.n, b.n AS m, c.n AS k FROM {sources} WHERE a.day = today", dialect="spark"),
+        {name: {"n": "int", **kinds} for name in names}, {"today": "date"},
+    )  # fmt: skip
+    # Each part has its types, too.
+    assert [output.type for output in tree.outputs] == ["int", "int", "int"]
+    days = Partitioning((TimeDimension("day", Grain.DAY, pendulum.datetime(2022, 3, 1)),))
+    upstreams = {name: Upstream(name, days, kinds) for name in names}
+    scopes = Bindings.of({"today": "date"}, [{"today": dt.date(2022, 3, 9)}])
+    now = dt.datetime(2022, 4, 1, tzinfo=dt.UTC)
+    read_scans = readings(dependencies(tree.tree, dict.fromkeys(names, kinds)), upstreams, scopes, now=now)
+    assert [paths(reading) for _, parts in read_scans for reading in parts] == [["day=2022-03-09"]] * 3
 
 
 @pytest.mark.parametrize("condition", SINGLE)
@@ -171,7 +202,8 @@ def test_a_scan_without_a_condition_on_partitions_is_told() -> None:
         # Spark takes the alias, not the column: months, of which the day is none.
         "SELECT SUBSTR(day, 1, 7) AS day, SUM(n) AS n FROM b.sales GROUP BY day HAVING day = pd": 1,
         "SELECT s.n FROM b.sales s TABLESAMPLE (10 PERCENT) WHERE s.day = pd": 1,
-        "SELECT s.n FROM (b.sales s JOIN b.costs c ON c.day = s.day) WHERE s.day = pd": 2,
+        "SELECT s.n FROM (b.sales s JOIN b.costs c ON c.day = s.day) WHERE s.day = pd": 0,
+        "SELECT s.n FROM b.sales s RIGHT JOIN (b.costs c JOIN b.costs g ON g.day = c.day) ON c.day = dd": 3,
         "SELECT s.n FROM b.sales s LEFT JOIN b.costs c ON s.day = pd": 2,
     }.items():
         query_scans, _, _ = planned(query)

@@ -3,8 +3,7 @@
 One process has imported the libraries, and nothing of ours. It forks for each program, which begins with the arguments,
 the environment and the folder that it would have been started with, and ends as it would have ended.
 
-A fork has no thread but the one that called it, and what the others held stays as it was: so there are no others. One
-program in some thousands ended by a signal while allocators and linear algebra had threads of their own here.
+A fork has no thread but the one that called it, and what the others held stays as it was: so there are no others.
 
 Not here: what the programs are (tests/e2e/project.py).
 """

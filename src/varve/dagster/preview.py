@@ -29,7 +29,7 @@ from varve.model.partitions.windows import why_not_there
 from varve.planning.graph import PlannedReads
 from varve.planning.graph import edge as edge_of
 from varve.services.postgres import connect
-from varve.services.spark import open_session
+from varve.services.spark import open_session, will_open_elsewhere
 from varve.sql.spark.run_errors import run_message
 from varve.sql.syntax.sql_file import Body
 from varve.stores.expectations import counts_of_broken
@@ -183,6 +183,7 @@ def preview(
     """
     dataset = computation.dataset
     build = Build(dataset, (partition,), _NO_BATCH, _NO_RUN, {})
+    will_open_elsewhere(settings)
     with ThreadPoolExecutor(1, thread_name_prefix="spark") as opener, _reading(settings) as connection:
         # In classic mode the JVM of this process belongs to the thread that uses it.
         opening = opener.submit(open_session, settings) if settings.spark_master is None else None

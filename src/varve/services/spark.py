@@ -107,6 +107,19 @@ def open_session(settings: Settings, extra: dict[str, Any] | None = None) -> Spa
     return session
 
 
+def will_open_elsewhere(settings: Settings) -> None:
+    """Prepare the environment of this process for a session that another thread opens.
+
+    PySpark sets a variable when it opens one, and numpy while it is imported. A new variable moves the whole
+    environment, which C code of other threads reads without Python's lock: libpq asks for forty variables for each
+    connection, and psycopg2 lets threads run then. One run of some thousands ended by SIGSEGV. A variable that is there
+    already is changed in its place.
+    """
+    if settings.spark_master is None:
+        os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"
+        os.environ.setdefault("OPENBLAS_MAIN_FREE", "1")
+
+
 def checkpointed(frame: DataFrame) -> DataFrame:
     """A frame over the rows of this one, computed once and kept by the server until it is collected.
 

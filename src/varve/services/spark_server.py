@@ -14,6 +14,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 START_SECONDS = 300
 # The process id of who starts the server, in its folder.
 _STARTER = "starter.pid"
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 
 
 def static_conf(settings: Settings) -> dict[str, str]:
@@ -64,7 +66,7 @@ def static_conf(settings: Settings) -> dict[str, str]:
         derby = home / "spark" / "metastore_db"
         conf["spark.hadoop.javax.jdo.option.ConnectionURL"] = f"jdbc:derby:;databaseName={derby};create=true"
         # Otherwise Derby writes its log into the working directory.
-        conf["spark.driver.extraJavaOptions"] = _quoted(f"-Dderby.stream.error.file={home / 'spark' / 'derby.log'}")
+        conf[_JAVA_OPTIONS] = _quoted(f"-Dderby.stream.error.file={home / 'spark' / 'derby.log'}")
     return {**conf, **settings.spark_conf}
 
 
@@ -178,6 +180,13 @@ class SparkServer:
         for name in ("SPARK_CONNECT_AUTHENTICATE_TOKEN", "SPARK_HOME", "SPARK_CONF_DIR", "SPARK_REMOTE"):
             environment.pop(name, None)
         conf = static_conf(self.settings)
+        # A server that is killed leaves its temporary files, some megabytes each time. The next one removes them.
+        scratch = self.folder / "tmp"
+        shutil.rmtree(scratch, ignore_errors=True)
+        scratch.mkdir(exist_ok=True)
+        conf = {"spark.local.dir": str(scratch), **conf}
+        if _JAVA_OPTIONS not in self.settings.spark_conf:
+            conf[_JAVA_OPTIONS] = f"{conf.get(_JAVA_OPTIONS, '')} {_quoted(f'-Djava.io.tmpdir={scratch}')}".strip()
         if not is_replaced(_spark_home() / "conf"):
             add_our_classes(environment)
             conf = of_our_classes(conf)

@@ -2,7 +2,8 @@
 
 Dagster's code server spawns a new interpreter for each run, which then imports Dagster, the stores and Spark's client.
 That takes about 4 seconds, twice on the way from a file to a view (`python -m benchmarks.latency`). Here the run's
-process is forked from Python's own fork server (`multiprocessing.forkserver`), which has no thread and no connection.
+process is forked from Python's own fork server (`multiprocessing.forkserver`), which has no connection, and no threads
+but those of Arrow's allocator and of numpy's OpenBLAS, which both prepare for a fork.
 
 The project's own modules are still imported in each run's process: forks must not share a connection that a module
 opens at import.
@@ -24,7 +25,7 @@ from varve.services.settings import LogFormat
 if TYPE_CHECKING:
     from varve.project import Project
 
-# Modules that nearly every run imports. None of them opens a connection or starts a thread, which a fork would break.
+# Modules that nearly every run imports. None of them opens a connection.
 PRELOADED = (
     "dagster",
     *RUN_EXECUTION_MODULES,

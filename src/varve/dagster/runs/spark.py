@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession  # noqa: TC002 - pydantic reads the annotat
 from varve.dagster.runs.own_modules import pickle_by_value
 from varve.model.errors import ServiceUnavailable
 from varve.project import Project
-from varve.services.spark import open_session
+from varve.services.spark import open_session, will_open_elsewhere
 from varve.stores.folders.executors import executor_problems, is_asked, not_asked_yet
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ class SparkResource(LazyPySparkResource):
         """
         settings = self._settings
         if self._opening is None and settings.spark_master is None:
+            will_open_elsewhere(settings)
             opener = ThreadPoolExecutor(1, thread_name_prefix="spark")
             self._opening = opener.submit(_session_of, settings, self.spark_config)
             opener.submit(_import_ahead)

@@ -20,6 +20,7 @@ from varve.model.errors import nearest, some
 from varve.sql.names.paths import resolved
 from varve.sql.names.scope_variables import SCOPE, replace_variables
 from varve.sql.names.trees import copied, rows_of_values
+from varve.sql.types.bracketed_joins import without_brackets
 from varve.sql.types.join_using import as_spark_gives, mark_authors
 from varve.sql.types.lineage import Walk
 from varve.sql.types.outputs import Inferred, Output, QueryFinding
@@ -79,7 +80,7 @@ def qualified(
                 if isinstance(unknown_column.parent, exp.Select)
                 else exp.null()
             )
-    tree = as_spark_gives(result) if has_using else result
+    tree = without_brackets(as_spark_gives(result) if has_using else result)
     if findings:
         return Inferred(tree, (), (), tuple(findings))
     walk = Walk(lowered, types, frozenset(not_null))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from varve.dagster.runs.builds import builds_resource
+from varve.dagster.runs.builds_resource import builds_resource
 
 if TYPE_CHECKING:
     import dagster as dg

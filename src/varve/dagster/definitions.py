@@ -24,7 +24,7 @@ from varve.dagster.automation.retiring import retirement_job, retirement_sensor
 from varve.dagster.automation.sensors import arrival_sensor, downstream_sensor
 from varve.dagster.discovery import LoadedProject, load_project
 from varve.dagster.partitions.sets_sensor import has_sets, partition_sets_sensor
-from varve.dagster.runs.builds import builds_resource
+from varve.dagster.runs.builds_resource import builds_resource
 from varve.dagster.runs.io_manager import store_io_manager
 from varve.dagster.runs.landing import LandingResource
 from varve.dagster.runs.processes import fork_runs, write_logs

@@ -12,7 +12,6 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any
 
-import dagster as dg
 import pendulum
 import psycopg
 
@@ -22,18 +21,14 @@ from varve.catalog.code.generations import Generations
 from varve.catalog.code.owners import Owners
 from varve.catalog.environments.environments import Environments
 from varve.catalog.environments.overlay import EnvironmentCatalog
-from varve.catalog.living.leases import lease_lost
 from varve.catalog.planning.hashes import HashesOfBatches
 from varve.dagster.internal import (
-    heartbeats_of,
     run_assets,
     step_asset,
-    step_failures,
     step_identity,
     step_of,
     step_partition_keys,
 )
-from varve.dagster.leases.heartbeat import Heartbeats
 from varve.dagster.partitions.dynamic_sets import PartitionSets
 from varve.dagster.runs import atomic_publish
 from varve.dagster.runs.telling import Telling
@@ -45,8 +40,9 @@ from varve.stores.open import open_store
 from varve.stores.open_build import OpenBuild
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    import dagster as dg
     from dagster import DagsterRun
     from pyspark.sql import SparkSession
 
@@ -56,7 +52,6 @@ if TYPE_CHECKING:
     from varve.model.partitions.dimension import Members
     from varve.model.partitions.key import PartitionKey
     from varve.planning.graph import Edge, Graph
-    from varve.project import Project
     from varve.services.settings import Settings
     from varve.stores.store import Store
 
@@ -329,66 +324,3 @@ def _refuse_in_environment(dataset: Dataset, environment: str) -> None:
             f"was read. `varve env rebase {environment}` takes what has arrived since the environment was made, and "
             f"`varve env land {environment} {dataset} FILE column=value` tries another file there."
         )
-
-
-def builds_resource(graph: Graph, project: Project) -> dg.ResourceDefinition:
-    """Return the Dagster resource `builds`: the open builds of each run."""
-
-    @dg.resource(required_resource_keys={"spark"}, description="What the steps of a run hold from read to publish.")
-    def builds(context: dg.InitResourceContext) -> Iterator[Builds]:
-        run_builds = Builds(graph, context.resources.spark, project.settings, context.log)
-        context.resources.spark.open_ahead()
-        with _leased(context, run_builds.settings):
-            try:
-                yield run_builds
-            finally:
-                failures = _step_failures(context)
-                kept_back = run_builds.abandon_all(failures)
-                if context.run is not None:
-                    run_builds.note_failures(context.run, failures)
-                if kept_back:
-                    dataset_names = ", ".join(kept_back)
-                    _log_error(
-                        context, f"Nothing of {dataset_names} was published: the run was to publish all or none."
-                    )
-                run_builds.telling.close()
-
-    return builds
-
-
-@contextlib.contextmanager
-def _leased(context: dg.InitResourceContext, settings: Settings) -> Iterator[None]:
-    """Run the body with the run's lease. It is taken here only where Dagster has another storage than ours.
-
-    Raises LeaseLost where the run counts as dead.
-    """
-    if context.instance is None or context.run is None:
-        yield
-        return
-    run_id, own_heartbeats = context.run.run_id, heartbeats_of(context.instance)
-    heartbeats = Heartbeats() if own_heartbeats is None else own_heartbeats
-    has_lease = heartbeats.of(run_id) is not None
-    heartbeat = heartbeats.begin(settings, run_id)
-    try:
-        if heartbeat.lost_lease is not None:
-            raise lease_lost(heartbeat.lost_lease, "nothing was begun")
-        yield
-    finally:
-        if not has_lease:
-            heartbeats.end(run_id)
-
-
-def _step_failures(context: dg.InitResourceContext) -> Mapping[str, str]:
-    """Return why steps of the run failed, by step key; empty, and logged, where Dagster's records cannot be read."""
-    if context.instance is None or context.run is None:
-        return {}
-    try:
-        return step_failures(context.instance, context.run.run_id)
-    except Exception as error:  # noqa: BLE001 - whatever its storage raises
-        _log_error(context, f"Dagster's records of run {context.run.run_id} could not be read: {error}")
-        return {}
-
-
-def _log_error(context: dg.InitResourceContext, text: str) -> None:
-    if context.log is not None:
-        context.log.error(text)

@@ -147,6 +147,31 @@ def test_a_folder_that_cannot_be_listed_costs_only_itself_and_forgets_nothing(wh
     assert look.at(broken, other) == []
 
 
+@pytest.mark.parametrize("before", ["", "2026-11-20"])
+def test_a_file_that_may_not_be_read_is_looked_at_each_time_and_holds_up_no_other(before: str, look: Look) -> None:
+    dataset = arriving(DAY)
+    if before:
+        look.send(dataset, before)
+        assert look.at(dataset) == []
+    file = look.send(dataset, "2026-11-20", f"{GOOD}2\n")
+    other = look.send(dataset, "2026-11-21")
+    for folder in file.parents:
+        folder.chmod(folder.stat().st_mode | 0o055)
+    other.chmod(0o644)
+    file.chmod(0)
+    with as_somebody_without_rights():
+        assert look.at(dataset) == []
+    (rejected,) = RejectedArrivals(look.catalog.connection).of(dataset.name).values()
+    assert rejected.kind is RejectionKind.UNREADABLE
+    assert "may not be read" in rejected.reason
+    assert "day=2026-11-21" in look.arrived(dataset)
+    file.chmod(0o644)
+    with as_somebody_without_rights():
+        assert look.at(dataset) == []
+    assert RejectedArrivals(look.catalog.connection).of(dataset.name) == {}
+    assert look.arrived(dataset) == {"day=2026-11-20", "day=2026-11-21"}
+
+
 def test_a_file_that_is_deleted_after_it_was_recorded_is_not_asked_for_and_its_batch_stays(look: Look) -> None:
     dataset = arriving(DAY)
     made, unmade = look.send(dataset, "2026-11-20"), look.send(dataset, "2026-11-21")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import time
 import uuid
 from decimal import Decimal
 from typing import TYPE_CHECKING, ClassVar
@@ -36,6 +38,7 @@ INSERT (day = today, store = shop)
 EXTERNAL OPTIONS ({options})
 """
 COLUMNS = "product STRING, price DECIMAL(9, 2)"
+ENDS = 'alter table "Sales".receipts add ends date; update "Sales".receipts set ends = \'-infinity\''
 HARE, ZURICH = "O'Hare", 'Zürich "x"'
 URL = "VARVE_TEST_SHOP_URL"
 
@@ -188,6 +191,12 @@ def test_rows_are_read_whole_by_this_process_and_by_tasks_of_spark(shop: Shop, m
         ("product INT, price STRING", "", "product is declared INT, found text; price is declared STRING, found num"),
         (COLUMNS, 'update "Sales".receipts set price = 0.125', "holds a value that does not fit"),
         (COLUMNS, "update \"Sales\".receipts set price = 'NaN'", "holds a value that does not fit"),
+        (
+            "at TIMESTAMP",
+            "update \"Sales\".receipts set at = 'infinity'",
+            "has infinity in the column at, which is no",
+        ),
+        ("ends DATE", ENDS, "has -infinity in the column ends, which is no"),
         (COLUMNS, 'drop table "Sales".receipts', "is not there"),
         (COLUMNS, 'drop schema "Sales" cascade', "is not there"),
     ],
@@ -294,6 +303,66 @@ def test_a_table_that_is_gone_is_told_by_name(dump: Dump) -> None:
     for ask in (lambda: external.listed(dataset), lambda: external.read(dataset, [key(1, HARE)])):
         with pytest.raises(MissingUpstream, match=f"there is no table {dump.name} in the metastore"):
             ask()
+
+
+def test_a_partition_whose_key_is_no_date_does_not_stop_those_that_are(dump: Dump) -> None:
+    text = HEADER.replace("day STRING", "day DATE").replace("DATE_FORMAT(t, 'yyyy-MM-dd')", "CAST(t AS DATE)")
+    options = f"source = 'table', table = '{dump.name}'"
+    dump.overwrite(("x", 1, "test", HARE))
+    for changed in ("", ", changed = 'price'"):
+        of_dates = text.format(columns="product STRING, price INT", options=options + changed)
+        dataset = compiled([SourceFile("receipts.sql", of_dates)], {})["shop.receipts"].dataset
+        external = opened(dataset, dump.settings, dump.spark)
+        listed = external.listed(dataset)
+        assert len(listed.partitions) == 2
+        assert len(listed.strays) == 1
+        first = PartitionKey.of(day=dt.date(2022, 3, 1), store=HARE)
+        assert rows(external, dataset, first) == [("x", 1, dt.date(2022, 3, 1), HARE)]
+        assert set(external.listed(dataset, [first]).partitions) == {first}
+
+
+def test_keys_that_are_instants_are_listed_in_utc_wherever_the_process_is(
+    dump: Dump, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = f"{dump.name}_hours"
+    text = (
+        "CREATE DATASET shop.hours (n INT) PARTITIONED BY (hour TIMESTAMP) "
+        "FOR t IN TIMESERIES(INTERVAL 1 HOUR, START '2022-10-30', END '2022-10-31') INSERT (hour = t) "
+        f"EXTERNAL OPTIONS (source = 'table', table = '{name}', changed = 'at')"
+    )
+    dataset = compiled([SourceFile("hours.sql", text)], {})["shop.hours"].dataset
+    dump.spark.sql(
+        f"CREATE TABLE {name} AS SELECT n, hour, hour AS at FROM VALUES (1, TIMESTAMP '2022-10-30T00:00:00Z'), "
+        "(2, TIMESTAMP '2022-10-30T01:00:00Z') AS v(n, hour)"
+    )
+    monkeypatch.setenv("TZ", "Europe/Zurich")
+    time.tzset()
+    try:
+        listed = opened(dataset, dump.settings, dump.spark).listed(dataset)
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+        dump.spark.sql(f"DROP TABLE {name}")
+    assert {key.path: entry.token for key, entry in listed.partitions.items()} == {
+        "hour=2022-10-30 00%3A00%3A00": "1 rows, 2022-10-30 00:00:00",
+        "hour=2022-10-30 01%3A00%3A00": "1 rows, 2022-10-30 01:00:00",
+    }
+
+
+def test_a_view_cannot_have_what_only_the_names_of_folders_say(dump: Dump) -> None:
+    text = (
+        "CREATE DATASET shop.days (product STRING, store STRING) PARTITIONED BY (day STRING) "
+        "FOR t IN TIMESERIES(INTERVAL 1 DAY, START '2022-03-01', END '2022-03-05') "
+        f"INSERT (day = DATE_FORMAT(t, 'yyyy-MM-dd')) {{}} OPTIONS (source = 'table', table = '{dump.name}')"
+    )
+    for body in ("EXTERNAL", "EXTERNAL VIEW"):
+        dataset = compiled([SourceFile("days.sql", text.format(body))], {})["shop.days"].dataset
+        external = opened(dataset, dump.settings, dump.spark)
+        if body == "EXTERNAL":
+            assert rows(external, dataset, PartitionKey.of(day="2022-03-01")) == [("x", HARE, "2022-03-01")]
+            continue
+        with pytest.raises(BadInput, match=f"store is a partition column of {dump.name}, so no file has it"):
+            external.listed(dataset)
 
 
 class Till:

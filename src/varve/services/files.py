@@ -32,8 +32,15 @@ def open_files(location: str) -> tuple[Any, str]:
 
     Raises VarveError where the package for this kind of file system is missing.
     """
+    scheme, separator, _ = location.partition("://")
     try:
-        files, place = fsspec.core.url_to_fs(location, use_listings_cache=False)
+        if "::" in location and "::" not in (scheme if separator else ""):
+            # A key such as `fe80::1` in a name; fsspec takes it for file systems in each other.
+            kind = fsspec.get_filesystem_class(scheme if separator else "file")
+            files = kind(**kind._get_kwargs_from_urls(location), use_listings_cache=False)
+            place = kind._strip_protocol(location)
+        else:
+            files, place = fsspec.core.url_to_fs(location, use_listings_cache=False)
     except (ImportError, ValueError) as error:
         raise VarveError(
             f"{location} cannot be reached from Python: {error}. Nothing was read or changed. "

@@ -18,6 +18,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from varve.model.errors import VarveError
+from varve.model.landing.options import LandingOptions
 from varve.model.schema import ColumnType
 from varve.sources.formats.file_reading import BadFile, DeclaredColumn, FileReading, FileSource
 from varve.sources.formats.formats import chunks
@@ -83,6 +85,8 @@ def value(text: str, kind: str, spelling: Spelling | None = None) -> Any:
         ("2013-01-05 13:00:00.123456", "TIMESTAMP", dt.datetime(2013, 1, 5, 13, 0, 0, 123456, UTC)),
         ("2013-01-05T13:00:00+02:00", "TIMESTAMP", dt.datetime(2013, 1, 5, 11, tzinfo=UTC)),
         ("2013-01-05T13:00:00 Europe/Paris", "TIMESTAMP", dt.datetime(2013, 1, 5, 12, tzinfo=UTC)),
+        ("2013-01-05T13:00:00 Europe/Nowhere", "TIMESTAMP", "there is no time zone Europe/Nowhere"),
+        ("2013-01-05T13:00:00 N/A", "TIMESTAMP", "there is no time zone N/A"),
         ("2013-01-05T13:00:00.1234567Z", "TIMESTAMP", TOO_FINE),
         ("2013-01-05T13:00:00.1234560Z", "TIMESTAMP", dt.datetime(2013, 1, 5, 13, 0, 0, 123456, UTC)),
         ("2013-01-05T25:00:00Z", "TIMESTAMP", ""),
@@ -109,6 +113,15 @@ def test_whole_columns_say_what_their_values_say_one_by_one(texts: list[str], ki
     slow, all_refused = TextReader(reader.kind, Spelling()).column([*texts, "\udc80"])
     assert {**refused, len(texts): ""}.keys() == all_refused.keys()
     assert array.equals(slow[:-1])
+
+
+@pytest.mark.parametrize(("form", "refused"), [("%Y %Z", True), ("%%%Z", True), ("%%Z%Y", False), ("%Y%z", False)])
+def test_the_name_of_a_zone_is_not_read_by_a_format(form: str, refused: bool) -> None:  # noqa: FBT001
+    if refused:
+        with pytest.raises(VarveError, match=r"what %Z reads depends on the machine, and is no offset\. Write %z"):
+            LandingOptions(timestamp_format=form)
+    else:
+        assert LandingOptions(timestamp_format=form).timestamp_format == form
 
 
 @settings(max_examples=200, deadline=None)

@@ -235,10 +235,13 @@ def _inspected_files(
         try:
             inspected_file = inspect(dataset, file.uri)
         except BadInput as error:
-            if len(files) == 1 and arrived() and content_of(file.uri) == arrived():
+            # Rights are mended without a change of the file: it is looked at again each time.
+            kind = RejectionKind.UNREADABLE if isinstance(error.__cause__, OSError) else RejectionKind.CONTENT
+            is_content = kind is RejectionKind.CONTENT
+            if is_content and len(files) == 1 and arrived() and content_of(file.uri) == arrived():
                 inspected.append(Inspected(file.uri, file.size, arrived()))
                 continue
-            rejected[file.uri] = sorter.rejected(file, RejectionKind.CONTENT, str(error), key)
+            rejected[file.uri] = sorter.rejected(file, kind, str(error), key)
         except (OSError, ValueError) as error:
             rejected[file.uri] = sorter.rejected(
                 file, RejectionKind.UNREADABLE, f"{type(error).__name__}: {error}", key

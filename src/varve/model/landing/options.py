@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import codecs
 import difflib
+import re
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -157,6 +158,9 @@ class LandingOptions:
         for name in ("date_format", "timestamp_format"):
             if (text := getattr(self, name)) and "%" not in text:
                 yield name, f"{text!r} has no % in it; write it as strftime does: '%d.%m.%Y', '%d.%m.%Y %H:%M:%S'."
+            elif re.search(r"(?<!%)(%%)*%Z", text):
+                problem = "what %Z reads depends on the machine, and is no offset. Write %z for one such as +01:00"
+                yield name, f"{text!r}: {problem}, or the letters themselves and the zone as timezone."
         try:
             stretch(self.timezone, 0)
         except VarveError:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
-from varve.model.errors import NOTHING_LOST, MissingUpstream, UnknownPartition, VarveError
+from varve.model.errors import NOTHING_LOST, BadInput, MissingUpstream, UnknownPartition, VarveError
 from varve.model.partitions.key import parse_path
 from varve.model.schema import ColumnType
 from varve.services.files import open_files
@@ -23,6 +23,7 @@ from varve.sources.external.tables import (
     ListedPartition,
     Listing,
     Rows,
+    as_texts,
     declared_columns,
     key_of,
     listing_of_rows,
@@ -109,8 +110,9 @@ class HiveTable:
         names = dataset.partitioning.names
         frame = _keys_as_declared(dataset, frame)
         rows = (frame if keys is None else frame.where(in_partitions(keys))).groupBy(*[F.col(f"`{n}`") for n in names])
-        newest = F.max(F.col(f"`{self.table.changed}`")).cast("string")
-        return listing_of_rows(dataset, rows.agg(F.count(F.lit(1)), newest).collect())
+        newest = F.max(F.col(f"`{self.table.changed}`")).alias("varve_newest")
+        listed = rows.agg(F.count(F.lit(1)).alias("varve_rows"), newest)
+        return listing_of_rows(dataset, as_texts(listed, dataset, "varve_newest").collect())
 
     def _partitions(
         self, dataset: Dataset, keys: Sequence[PartitionKey] | None
@@ -180,6 +182,12 @@ class HiveTable:
         value_by_name = {name.lower(): value for name, value in values.items()}
         if any(name.lower() not in value_by_name for name in dataset.partitioning.names):
             raise self._not_partitioned(dataset)
+        columns = {column.name.lower(): column.name for column in dataset.schema.columns}
+        if dataset.is_view and (data := [columns[name] for name in value_by_name if name in columns]):
+            raise BadInput(
+                f"{dataset}: {', '.join(data)} is a partition column of {self.table}, so no file has it. "
+                f"{NOTHING_LOST} Partition the dataset by it, or leave out VIEW: copied rows have it."
+            )
         texts = {name: value_by_name[name.lower()] for name in dataset.partitioning.names}
         return {name: None if text == _NULL else text for name, text in texts.items()}
 
@@ -232,7 +240,8 @@ def _keys_as_declared(dataset: Dataset, frame: DataFrame) -> DataFrame:
     }
     for column in dataset.partition_columns:
         if types.get(column.name) != column.type and column.type is not ColumnType.STRING:
-            frame = frame.withColumn(column.name, F.col(f"`{column.name}`").cast(str(column.type)))
+            # What is no key is in no partition that is read: it must not stop those that are.
+            frame = frame.withColumn(column.name, F.col(f"`{column.name}`").try_cast(str(column.type)))
     return frame
 
 

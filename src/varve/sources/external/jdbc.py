@@ -17,7 +17,15 @@ from typing import TYPE_CHECKING
 from varve.model.errors import NOTHING_LOST, ServiceUnavailable, VarveError
 from varve.model.partitions.key import plain
 from varve.services.secrets import redacted
-from varve.sources.external.tables import Listing, Rows, declared_columns, listing_of_rows, no_such_column, url_of
+from varve.sources.external.tables import (
+    Listing,
+    Rows,
+    as_texts,
+    declared_columns,
+    listing_of_rows,
+    no_such_column,
+    url_of,
+)
 from varve.stores.frames import spark_errors, spark_says
 
 if TYPE_CHECKING:
@@ -59,8 +67,8 @@ class JdbcTable:
             query = f"(SELECT {', '.join([*by, counted])} FROM {self.table}{grouped}) v"  # noqa: S608 - quoted above
             rows = self._load(dataset, query, queryTimeout=_SECONDS)
             if keys is None:
-                return listing_of_rows(dataset, rows.collect())
-            parts = [rows.where(_any_of(part)).collect() for part in _parts(keys)]
+                return listing_of_rows(dataset, as_texts(rows, dataset, "varve_newest").collect())
+            parts = [as_texts(rows.where(_any_of(part)), dataset, "varve_newest").collect() for part in _parts(keys)]
             return listing_of_rows(dataset, [row for part in parts for row in part])
 
     def read(self, dataset: Dataset, keys: Sequence[PartitionKey]) -> Rows:

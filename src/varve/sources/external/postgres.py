@@ -9,6 +9,7 @@ Not here: the warehouse of the project itself (varve/stores/warehouse/).
 from __future__ import annotations
 
 import contextlib
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -60,6 +61,8 @@ _FITS: dict[Kind, tuple[str, ...]] = {
 }
 _NO_TEXT = {kind for kinds in _FITS.values() for kind in kinds}
 _JSON = ("json", "jsonb")
+_OF_TIME = (Kind.DATE, Kind.TIMESTAMP, Kind.TIMESTAMP_NTZ)
+_INFINITE = " in the column "
 
 
 @dataclass(frozen=True)
@@ -166,8 +169,14 @@ class PostgresTable:
             raise ServiceUnavailable(
                 f"{where} cannot be reached: {redacted(str(error).strip())} {NOTHING_LOST}"
             ) from error
-        except (psycopg.Error, adbc_driver_manager.Error) as error:
+        except (psycopg.Error, adbc_driver_manager.Error, OSError) as error:
+            # An error behind the first rows comes from Arrow's reader, as an OSError.
             first_line = redacted(str(error).strip().splitlines()[0])
+            if named := re.search(rf'"(-?infinity{_INFINITE}.+?)"', str(error)):
+                raise BadInput(
+                    f"{where} has {named[1]}, which is no date or instant in Spark. {NOTHING_LOST} Read a view of the "
+                    "source that gives NULL for it."
+                ) from error
             raise VarveError(f"{where} cannot be read: {first_line} {NOTHING_LOST}") from error
         except pa.ArrowInvalid as error:
             raise BadInput(f"{where} holds a value that does not fit: {error}. {NOTHING_LOST}") from error
@@ -203,6 +212,11 @@ def _fits(postgres_type_name: str, declared: ColumnType) -> bool:
 def _item(column: Column) -> sql.Composed:
     """The expression that fetches a column. A numeric is not cast to its precision, which would silently round it."""
     kind = "numeric" if column.type.kind is Kind.DECIMAL else postgres_type(_wire(column).type)
+    if column.type.kind in _OF_TIME:
+        # Arrow has no infinity, and gives a day in the distant past for it. This text is no date, which is told.
+        return sql.SQL("case when isfinite({0}) then {0} else ({0}::text || {2})::{1} end as {0}").format(
+            sql.Identifier(column.name), type_sql(kind), sql.Literal(f"{_INFINITE}{column.name}")
+        )
     return sql.SQL("{0}::{1} as {0}").format(sql.Identifier(column.name), type_sql(kind))
 
 

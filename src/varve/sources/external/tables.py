@@ -110,6 +110,22 @@ def listing_of_rows(dataset: Dataset, rows: Sequence[Sequence[Any]]) -> Listing:
     )
 
 
+def as_texts(listed: DataFrame, dataset: Dataset, newest: str) -> DataFrame:
+    """The rows of a listing with their keys, and what tells a change, as Spark's texts.
+
+    Python would have instants in the zone of its process, which no key and no other process has.
+    """
+    from pyspark.sql import functions as F  # noqa: N812
+
+    texts = {name.lower() for name in (*dataset.partitioning.names, newest)}
+    return listed.select(
+        *[
+            F.col(f"`{name}`").cast("string").alias(name) if name.lower() in texts else F.col(f"`{name}`")
+            for name in listed.columns
+        ]
+    )
+
+
 def declared_columns(dataset: Dataset, rows: DataFrame) -> DataFrame:
     """The declared columns and the partition columns of what Spark reads; others are left out."""
     from pyspark.sql import functions as F  # noqa: N812

@@ -279,8 +279,8 @@ def _iso_instant(text: str) -> dt.datetime:
         return moment.replace(tzinfo=dt.timezone(offset if zone[0] == "+" else -offset))
     try:
         return in_zone(moment, zone)
-    except OSError:
-        raise ValueError(text) from None
+    except (OSError, KeyError):
+        raise RefusedText(f"there is no time zone {zone}") from None
 
 
 def _decimal(text: str) -> decimal.Decimal:

@@ -5,14 +5,19 @@ Not here: which folders there are (varve/sources/external), and batches that con
 
 from __future__ import annotations
 
+import errno
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import fsspec
+
+from varve.model.errors import VarveError
 from varve.services.files import open_files
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
+_TRIES = 3
 _TIMES = ("mtime", "LastModified", "last_modified", "modificationTime", "created")
 
 
@@ -46,13 +51,17 @@ class ListedFile:
 def listed_files(folder: str) -> list[ListedFile] | None:
     """The files of a folder and of those below it, in order; None where there is no such folder.
 
-    What begins with a dot or an underscore is no data, as Spark has it.
+    What begins with a dot or an underscore is no data, as Spark has it. Raises VarveError where a folder cannot be
+    listed: its files are there, and must not count as gone.
     """
     files, place = open_files(folder)
     try:
-        entries: Mapping[str, Any] = files.find(place, detail=True)
-    except FileNotFoundError:
-        return None
+        entries = _found(files, place)
+    except OSError as error:
+        raise VarveError(
+            f"{folder} cannot be listed: {error.strerror or error}{f' ({error.filename})' if error.filename else ''}. "
+            "Nothing was read or changed. Give the user whom Varve runs as the right to read it."
+        ) from error
     if not entries and not files.exists(place):
         return None
     listed = []
@@ -62,3 +71,27 @@ def listed_files(folder: str) -> list[ListedFile] | None:
             changed = next((entry[time] for time in _TIMES if entry.get(time)), "")
             listed.append(ListedFile(folder, inside, int(entry["size"]), str(changed)))
     return listed
+
+
+def _found(files: Any, place: str) -> Mapping[str, Any]:
+    """All files below a folder by their paths; none where it is not there."""
+    if type(files).find is not fsspec.AbstractFileSystem.find:
+        # Object stores list in a way of their own, without folders.
+        return files.find(place, detail=True)  # type: ignore[no-any-return]
+    for _ in range(_TRIES):
+        try:
+            return dict(_walked(files, place))
+        except FileNotFoundError:
+            if not files.exists(place):
+                return {}
+            # A folder below it went while it was listed.
+    raise OSError(errno.ESTALE, "folders in it come and go while it is listed", place)
+
+
+def _walked(files: Any, place: str) -> Iterator[tuple[str, Any]]:
+    """Raises OSError for a folder that cannot be listed: fsspec's own walk leaves those out."""
+    for entry in files.ls(place, detail=True):
+        if entry["type"] == "directory":
+            yield from _walked(files, entry["name"])
+        else:
+            yield entry["name"], entry

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from varve.model.errors import NOTHING_LOST, BadInput, some
 from varve.model.external import ExternalTableKind
+from varve.model.schema import ColumnType, Kind
 from varve.services.files import open_files
 from varve.stores.folders.footers import schema_and_rows
 from varve.stores.folders.listing import listed_files
@@ -25,13 +26,14 @@ if TYPE_CHECKING:
     from varve.stores.folders.listing import ListedFile
 
 _THREADS = 16
+_BITS = {Kind.TINYINT: 8, Kind.SMALLINT: 16, Kind.INT: 32, Kind.BIGINT: 64}
 
 
 def rows_by_footer(dataset: Dataset, files: Sequence[ListedFile], *, copied: bool = False) -> Mapping[ListedFile, int]:
     """The rows of each of these files.
 
-    Raises BadInput where one is no parquet, where no file of the dataset's folder has a declared column, and, unless
-    the rows are `copied`, which may widen them, where a column is of another type than declared.
+    Raises BadInput where one is no parquet, where no file of the dataset's folder has a declared column, and where a
+    column is of another type than declared; where the rows are `copied`, it may be a wider one.
     """
     with ThreadPoolExecutor(_THREADS) as pool:
         footers = dict(zip(files, pool.map(lambda file: _footer(dataset, file, copied=copied), files), strict=True))
@@ -48,13 +50,13 @@ def _footer(dataset: Dataset, file: ListedFile, *, copied: bool) -> tuple[Sequen
             f"{dataset}: {file.uri} is no parquet file that can be read: {str(error).splitlines()[0]}. {NOTHING_LOST} "
             "Is it being written, or broken? It is taken when it is whole."
         ) from error
-    types = {name.lower(): schema.field(place).type for place, name in enumerate(schema.names)}
-    if copied:
-        return tuple(types), rows
+    types = {name.lower(): _stored(schema.field(place).type) for place, name in enumerate(schema.names)}
     wrong = [
-        f"{column.name} is {types[column.name.lower()]} there and declared {column.type}"
+        f"{column.name} is {there} there and declared {column.type}"
         for column in dataset.schema.columns
-        if column.name.lower() in types and not _fits(types[column.name.lower()], arrow_type(column.type))
+        if (there := types.get(column.name.lower())) is not None
+        # Spark refuses other differences itself when it copies.
+        and (_is_cut(there, column.type) if copied else not _fits(there, arrow_type(column.type)))
     ]
     if wrong:
         raise BadInput(f"{dataset}: {file.uri}: {some(wrong, limit=3)}. {NOTHING_LOST} Declare the types of the files.")
@@ -87,6 +89,28 @@ def _refuse_unknown(dataset: Dataset, files: Sequence[ListedFile], seen: set[str
 def _schema_and_rows(file: ListedFile) -> tuple[Any, int]:
     files, place = open_files(file.uri)
     return schema_and_rows(files, place)
+
+
+def _stored(kind: Any) -> Any:
+    """The type that parquet has for an Arrow type: writers note in which of several forms they had it in memory."""
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(kind):
+        return _stored(kind.value_type)
+    if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        return pa.string()
+    if pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind):
+        return pa.binary()
+    return kind
+
+
+def _is_cut(there: Any, declared: ColumnType) -> bool:
+    """Whether whole numbers of an Arrow type are too large for the declared one: Spark would cut off bits of some."""
+    import pyarrow as pa
+
+    if not pa.types.is_integer(there) or declared.kind not in _BITS:
+        return False
+    return bool(there.bit_width + pa.types.is_unsigned_integer(there) > _BITS[declared.kind])
 
 
 def _fits(there: Any, declared: Any) -> bool:

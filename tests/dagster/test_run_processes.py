@@ -22,13 +22,16 @@ pytestmark = pytest.mark.needs_seconds
 ROOT = Path(__file__).resolve().parents[2]
 # This script stands for Dagster's code server, which starts a run in the same way.
 SERVER = """
-import multiprocessing, sys
+import multiprocessing, os, sys
 from tests.dagster.test_run_processes import describe
-from varve.dagster.runs.processes import fork_runs
+from varve.dagster.runs.processes import expect_sessions, fork_runs
+from varve.project import Project
 
 if __name__ == "__main__":
     sys.argv[1:] = {words!r}
     fork_runs()
+    expect_sessions(Project.find())
+    assert os.environ.get("SPARK_CONNECT_MODE_ENABLED") == ("1" if sys.argv[1:] == ["api", "grpc"] else None)
     context = multiprocessing.get_context("spawn")
     queue, answers = context.Queue(), []
     for _ in range(2):
@@ -71,6 +74,7 @@ def describe(queue: object) -> None:
     fork_runs()
     description = {
         "pid": os.getpid(),
+        "of connect": os.environ.get("SPARK_CONNECT_MODE_ENABLED"),
         "warm": warm,
         # The run's process imports the project's own modules itself: what they open must not be shared.
         "definitions": definitions,
@@ -87,7 +91,7 @@ def described(tmp_path: Path, *words: str) -> list[dict[str, object]]:
     server = tmp_path / "server.py"
     server.write_text(SERVER.format(words=list(words)), encoding="utf-8")
     done = subprocess.run(
-        [sys.executable, str(server)], cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)},
+        [sys.executable, str(server)], cwd=ROOT, env={**clean_environment(), "PYTHONPATH": str(ROOT)},
         stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -100,6 +104,8 @@ def test_a_code_server_forks_its_runs_from_a_process_that_has_imported_what_they
     assert second["warm"]
     assert not first["definitions"]
     assert first["pid"] != second["pid"]
+    # Runs of the project's own assets may have a Spark of their own kind.
+    assert first["of connect"] is None
 
 
 def test_what_forks_runs_has_no_thread_but_those_that_prepare_for_a_fork(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from varve.dagster.partitions.sets_sensor import has_sets, partition_sets_sensor
 from varve.dagster.runs.builds_resource import builds_resource
 from varve.dagster.runs.io_manager import store_io_manager
 from varve.dagster.runs.landing import LandingResource
-from varve.dagster.runs.processes import fork_runs, write_logs
+from varve.dagster.runs.processes import expect_sessions, fork_runs, write_logs
 from varve.dagster.runs.spark import SparkResource
 from varve.project import Project
 
@@ -131,6 +131,7 @@ def asset_definitions(loaded: LoadedProject, *, in_process: bool = True) -> dg.D
     What is broken is an asset that cannot be run, with a check that fails. `in_process`: see `definitions`.
     """
     fork_runs()
+    expect_sessions(loaded.project)
     write_logs(loaded.project)
     graph, project = loaded.graph, loaded.project
     log_broken(graph.broken)

@@ -13,14 +13,17 @@ Not here: which process computes a run, and whether it lives (varve/dagster/inte
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import sys
 from multiprocessing import forkserver
 from typing import TYPE_CHECKING
 
 from varve.dagster.internal import RUN_EXECUTION_MODULES, format_run_logs
+from varve.model.errors import VarveError
 from varve.observe.log_lines import JsonLines
 from varve.services.settings import LogFormat
+from varve.services.spark import will_open_elsewhere
 
 if TYPE_CHECKING:
     from varve.project import Project
@@ -62,6 +65,17 @@ def fork_runs() -> None:
     spawned.Process = multiprocessing.get_context("forkserver").Process  # type: ignore[misc, assignment]
     # The fork server imports the modules now, while nobody waits; otherwise the first run would wait three seconds.
     forkserver.ensure_running()
+
+
+def expect_sessions(project: Project) -> None:
+    """Let sensors of this code server open sessions of Spark in their threads while others connect to PostgreSQL.
+
+    After `fork_runs`: runs that are no datasets may have a Spark of their own kind.
+    """
+    if is_code_server():
+        # What is wrong with a setting, runs and ticks say.
+        with contextlib.suppress(VarveError):
+            will_open_elsewhere(project.settings)
 
 
 def write_logs(project: Project) -> None:

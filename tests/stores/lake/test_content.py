@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import struct
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,8 @@ from varve.model.schema import Column, ColumnType
 from varve.stores.folders import content
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.spark
@@ -30,7 +33,10 @@ def test_zeros_with_a_sign_are_other_rows_and_all_nans_are_one_value(spark: Spar
            for place, value in enumerate((-0.0, -0.0, [-0.0, 1.0], (-0.0,)))},
         "both": [(-0.0, -0.0, *PLAIN[2:])],
         "nan": [(NAN, NAN, [NAN], (NAN,))], "other nan": [(OTHER_NAN, NAN, [OTHER_NAN], (NAN,))],
-        "null": [(None, None, None, None)],
+        "null": [(None, None, None, None)], "null in an array": [(*PLAIN[:2], [0.0, 1.0, None], (0.0,))],
+        "null first": [(*PLAIN[:2], [None, 0.0, 1.0], (0.0,))], "empty": [(*PLAIN[:2], [], (0.0,))],
+        "nothing but a null": [(*PLAIN[:2], [None], (0.0,))], "a field is null": [(*PLAIN[:3], (None,))],
+        "the struct is null": [(*PLAIN[:3], None)],
         "two": [PLAIN, (-0.0, *PLAIN[1:])], "two in another order": [(-0.0, *PLAIN[1:]), PLAIN],
         "two plain": [PLAIN, PLAIN],
     }  # fmt: skip
@@ -42,12 +48,33 @@ def test_zeros_with_a_sign_are_other_rows_and_all_nans_are_one_value(spark: Spar
     assert hash_of["two"] == hash_of["two in another order"]
     different = [name for name in rows if name not in {"again", "other nan", "two in another order"}]
     assert len({hash_of[name] for name in different}) == len(different)
-    # An older batch without such zeros has the same hash as before: nothing runs again for it.
-    words = ", ".join(f"`{column.name}`, `{column.name}` is null" for column in COLUMNS)
+    # An older batch without these has the same hash as before: nothing runs again for it.
+    words = ", ".join(f"`{column.name}`, `{column.name}` is null" for column in COLUMNS[:2])
     (before,) = frame.where("which = 'nan'").select(F.expr(f"xxhash64({words})")).collect()
-    assert hash_of["nan"] == f"1:{before[0] % (1 << 64):016x}"
+    assert hashes(frame, COLUMNS[:2])["nan"] == f"1:{before[0] % (1 << 64):016x}"
 
 
-def hashes(frame: DataFrame) -> dict[str, str | None]:
-    counted = frame.groupBy("which").agg(F.count(F.lit(1)).alias("rows"), *content.sums(COLUMNS)).collect()
+def test_values_within_values_are_told_apart_by_their_place(spark: SparkSession) -> None:
+    kinds = {
+        "address": "STRUCT<street: STRING, city: STRING>", "tags": "ARRAY<STRING>", "more": "ARRAY<STRING>",
+        "grid": "ARRAY<ARRAY<INT>>", "at": "STRUCT<moment: TIMESTAMP>",
+    }  # fmt: skip
+    first, later = (dt.datetime(2026, 11, 1, 0, 0, 0, micro, dt.UTC) for micro in (1, 2))
+    plain: tuple[Any, ...] = (("a", "b"), ["x", "y"], [], [[1], [2]], (first,))
+    rows = [
+        plain, ((None, "a"), *plain[1:]), (("a", None), *plain[1:]), (None, *plain[1:]), ((None, None), *plain[1:]),
+        (plain[0], ["x"], ["y"], *plain[3:]), (plain[0], ["x", "y", None], *plain[2:]),
+        (plain[0], ["null", None], *plain[2:]), (plain[0], [None, "null"], *plain[2:]),
+        (plain[0], ["x, y"], *plain[2:]),
+        (*plain[:3], [[1, 2]], plain[4]), (*plain[:3], [[], [1, 2]], plain[4]), (*plain[:3], [[1, 2], []], plain[4]),
+        (*plain[:3], [[1], [2], None], plain[4]), (*plain[:4], (later,)),
+    ]  # fmt: skip
+    columns = [Column(name, ColumnType(kind)) for name, kind in kinds.items()]
+    given = [(str(number), *row) for number, row in enumerate(rows)]
+    frame = spark.createDataFrame(given, "which STRING, " + ", ".join(f"{name} {kind}" for name, kind in kinds.items()))
+    assert len(set(hashes(frame, columns).values())) == len(rows)
+
+
+def hashes(frame: DataFrame, columns: Sequence[Column] = COLUMNS) -> dict[str, str | None]:
+    counted = frame.groupBy("which").agg(F.count(F.lit(1)).alias("rows"), *content.sums(columns)).collect()
     return {row["which"]: content.text(row["rows"], row.asDict()) for row in counted}

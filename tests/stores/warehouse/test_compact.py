@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from tests.stores.warehouse.test_projection import INT, STRING, Shop, dataset, key
+from tests.stores.warehouse.test_projection import DOUBLE, INT, STRING, Shop, dataset, key
 from tests.stores.warehouse.test_view import tables
 from tests.support.sales import sales_dataset
 from varve.catalog.catalog import Catalog
@@ -25,11 +25,11 @@ from varve.model.schema import Column, Schema
 from varve.model.store_options import Index, OldSnapshots, Period, WarehouseOptions
 from varve.services.postgres import connect
 from varve.stores.folders.layout import Layout
-from varve.stores.warehouse import budget, clean, compact, examine, publish, reading
+from varve.stores.warehouse import budget, clean, compact, examine, migrate, publish, reading
 from varve.stores.warehouse.loading.load import Route
 from varve.stores.warehouse.store import WarehouseStore
 from varve.stores.warehouse.tables import notes
-from varve.stores.warehouse.tables.naming import period_table
+from varve.stores.warehouse.tables.naming import period_table, periods_schema
 
 if TYPE_CHECKING:
     from tests.support.workbench import Workbench
@@ -154,6 +154,40 @@ def test_a_partition_loaded_again_after_its_period_is_over_shows_its_new_rows_an
     assert together(shop, sales) == 1
     assert sold(shop, sales) == [7, 8, 901, 10, 11, 12, 13, 14]
     assert len(shown(shop, sales)) == 2
+    # Back to the batch that only the first shared table holds: of that table no other row is shown.
+    build = shop.catalog.lock_partitions(sales, [key(9)], run_id="back again")
+    publish.republish(shop.catalog, build, [first], reason="", seconds=10)
+    shop.catalog.release(build)
+    assert sold(shop, sales) == [7, 8, 9, 10, 11, 12, 13, 14]
+    assert together(shop, sales) == 1
+    assert sold(shop, sales) == [7, 8, 9, 10, 11, 12, 13, 14]
+
+
+def test_a_leaf_that_shows_nothing_any_more_is_swept_with_the_tables_under_it(
+    shop: Shop, sales: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notes, "LEAF_TABLES", 3)
+    shop.publish(sales, days(7, 14))  # type: ignore[arg-type]
+    own = [batch.location for path, batch in shop.catalog.current(sales.name).items() if path != key(14).path]
+    assert together(shop, sales) == 1
+    clean.drop(shop.connection, sales.name, own)
+    assert sold(shop, sales) == [7, 8, 9, 10, 11, 12, 13, 14]
+    schema = periods_schema(sales)
+    there = shop.connection.execute("select tablename from pg_tables where schemaname = %s", (schema,)).fetchall()
+    assert not {table for (table,) in there} & set(own)
+    # Leaves that come later take the numbers that are free.
+    shop.publish(sales, days(15, 22))  # type: ignore[arg-type]
+    assert sold(shop, sales) == list(range(7, 23))
+
+
+def test_a_migration_looks_into_shared_tables_too(shop: Shop, sales: Dataset) -> None:
+    prices = replace(sales, schema=Schema((Column("product", STRING), Column("sold", DOUBLE))))
+    shop.publish(prices, {key(day): [("pen", day + 0.5)] for day in range(7, 15)})
+    own = [batch.location for batch in shop.catalog.current(prices.name).values()]
+    assert together(shop, prices) == 1
+    clean.drop(shop.connection, prices.name, own[:-1])
+    with pytest.raises(VarveError, match=r"sold of .* is double precision, and .*\.5 would not be the same as integer"):
+        migrate.migrate(shop.catalog, sales, seconds=10, dry_run=True)
 
 
 def test_a_partition_published_while_its_period_is_put_together_keeps_its_new_rows(

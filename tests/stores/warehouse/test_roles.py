@@ -11,6 +11,7 @@ import threading
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, urlsplit
@@ -23,8 +24,9 @@ from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_fixe
 from tests.stores.warehouse.test_projection import Shop, dataset, key
 from varve.catalog.catalog import Catalog
 from varve.model.errors import ServiceUnavailable, VarveError
+from varve.model.schema import Schema
 from varve.services.postgres import connect, warehouse_url
-from varve.stores.warehouse import publish
+from varve.stores.warehouse import migrate, publish
 from varve.stores.warehouse.tables import roles
 
 if TYPE_CHECKING:
@@ -94,6 +96,23 @@ def test_the_owner_publishes_and_the_reader_sees_the_view_and_nothing_else(
         for forbidden in (f"create table {sales.db}.mine (a int)", f"drop view {sales}", f"truncate {sales}"):
             with pytest.raises((psycopg.errors.InsufficientPrivilege, psycopg.errors.WrongObjectType)):
                 reader.execute(forbidden.encode())
+
+
+def test_what_the_reader_may_not_see_any_more_it_does_not_see_after_a_migration(
+    database: str, owner: psycopg.Connection
+) -> None:
+    sales, shop = dataset(), Shop(Catalog(owner))
+    shop.publish(sales, {key(1): [("pen", 1)]})
+    sees = "select has_table_privilege(%s, %s, 'select')"
+    assert owner.execute(sees, (roles.READER, sales.name)).fetchone() == (True,)
+    owner.execute(f"revoke select on {sales} from {roles.READER}".encode())
+    narrower = replace(sales, schema=Schema(sales.schema.columns[1:]))
+    assert migrate.migrate(shop.catalog, narrower, seconds=10, dry_run=False).changes
+    assert owner.execute(sees, (roles.READER, sales.name)).fetchone() == (False,)
+    # What it may see, it sees afterwards.
+    owner.execute(f"grant select on {sales} to {roles.READER}".encode())
+    assert migrate.migrate(shop.catalog, sales, seconds=10, dry_run=False).changes
+    assert owner.execute(sees, (roles.READER, sales.name)).fetchone() == (True,)
 
 
 def test_the_readers_limits_hold(database: str, owner: psycopg.Connection) -> None:

@@ -43,8 +43,7 @@ def sums(columns: Sequence[Column], of: str = "") -> list[SparkColumn]:
     """
     from pyspark.sql import functions as F  # noqa: N812
 
-    # Spark's hash ignores NULLs, so that (NULL, 'a') would have the hash of ('a', NULL).
-    words = ", ".join(f"`{column.name}`, `{column.name}` is null" for column in columns) or "0"
+    words = ", ".join(word for column in columns for word in _words(column)) or "0"
     row = f"xxhash64({words})"
     if signs := [_sign(column) for column in columns if _holds_float(column.type)]:
         # Spark hashes -0.0 as 0.0. Rows without -0.0 keep the hash without this addition.
@@ -135,6 +134,17 @@ def of_batches(build: Build, frame: DataFrame, columns: Mapping[str, Collection[
         else hashes[path]._replace(content=None)
         for path, of_batch in columns.items()
     }  # fmt: skip
+
+
+def _words(column: Column) -> list[str]:
+    """What is hashed of a column: its value, and what Spark's hash of it does not tell.
+
+    It ignores NULLs, so that (NULL, 'a') would have the hash of ('a', NULL), and knows no bounds within a value:
+    [1, NULL] would have that of [1], and [[1], [2]] that of [[1, 2]]. A text with both tells them apart.
+    """
+    name = f"`{column.name}`"
+    bounds = [f"to_json(struct({name}), map('ignoreNullFields', 'false'))"] if column.type.nested else []
+    return [name, f"{name} is null", *bounds]
 
 
 def _sign(column: Column) -> tuple[str, str]:

@@ -30,7 +30,7 @@ _TABLES = """
 """
 _LEAVES = """
     select c.relname from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
-    where n.nspname = %s and c.relkind = 'v' and starts_with(c.relname, %s) and not starts_with(c.relname, %s)
+    where n.nspname = %s and c.relkind = 'v' and starts_with(c.relname, %s) and c.relname <> all(%s)
 """
 _IN_USE = """
     select location from varve.batch
@@ -104,7 +104,7 @@ def leftovers(connection: psycopg.Connection) -> list[Leftover]:
 
 
 def drop(connection: psycopg.Connection, dataset: str, tables: Sequence[str]) -> None:
-    """Drop period tables, and leaf views of former generations that still show them. Missing tables are no error.
+    """Drop period tables, and leaf views that no view shows any more. Missing tables are no error.
 
     The tables of all parts of a swept batch are dropped, except those that a kept batch lists: they are dropped with
     the last batch that lists them.
@@ -126,10 +126,11 @@ def drop(connection: psycopg.Connection, dataset: str, tables: Sequence[str]) ->
 
 
 def drop_former_leaves(connection: psycopg.Connection, dataset: str) -> None:
-    """Drop the leaf views of all generations but the current one."""
+    """Drop the leaf views of former generations, and those whose partitions have all moved to other leaves."""
     schema = periods_schema_of(dataset)
     current = leaf_prefix(dataset, notes.generation_of(connection, dataset))
-    for (name,) in connection.execute(_LEAVES, (schema, leaf_prefix(dataset), current)).fetchall():
+    used = [f"{current}{leaf}" for leaf in notes.leaf_numbers(connection, dataset)]
+    for (name,) in connection.execute(_LEAVES, (schema, leaf_prefix(dataset), used)).fetchall():
         _drop(connection, "view", schema, name)
 
 

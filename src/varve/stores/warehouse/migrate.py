@@ -157,7 +157,7 @@ def _refuse_loss(
 ) -> None:
     """Raise VarveError for the first table with a value that the new type would change."""
     batch_tables = BatchTables.of(connection, dataset.name, batches)
-    partitions = {table: batch.partition for batch in batches for table in batch_tables.own(batch)}
+    partitions = {table: batch.partition for batch in batches for table in batch_tables.all_of(batch)}
     tables = shape.columns_of(connection, periods_schema(dataset), list(partitions))
     for table, columns in tables.items():
         types = dict(columns)

@@ -9,6 +9,7 @@ Not here: waiting for readers, and the transaction (publish.py).
 
 from __future__ import annotations
 
+import json
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -43,6 +44,12 @@ _COMMENTS = """
 """
 
 
+# Of the tables here, those of several partitions: their comments list them.
+_DESCRIPTIONS = """
+    select c.relname, obj_description(c.oid, 'pg_class')
+    from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
+    where n.nspname = %s and c.relname = any(%s) and obj_description(c.oid, 'pg_class') like '{%%"compacted"%%'
+"""
 _OPTIONS = """
     select c.relname, c.reloptions from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
     where n.nspname = %s and c.relkind = 'v' and c.relname = any(%s) and c.reloptions is not null
@@ -149,7 +156,8 @@ def plan(
         ),
         tuple(last),
         (
-            *(() if before else roles.let_read(connection, dataset.db, dataset.table)),
+            # A view that is made again has the grants of the one before, also where somebody has revoked this one.
+            *(roles.let_read(connection, dataset.db, dataset.table) if is_new else ()),
             *grants.changes(connection, dataset),
             *_comments(connection, dataset, dict(change.renames), comments_before, fresh=is_new),
         ),
@@ -173,6 +181,7 @@ def _leaves(
     current = catalog.current(dataset.name, keys)
     tables = BatchTables.of(catalog.connection, dataset.name, current.values())
     columns = _columns(catalog.connection, dataset, tables.of_all(current.values()))
+    held = _held(catalog.connection, dataset, columns)
     names = {leaf: leaf_view(dataset, generation, leaf) for leaf in members}
     options = _options(catalog.connection, periods_schema(dataset), list(names.values()))
     return {
@@ -180,7 +189,7 @@ def _leaves(
             dataset,
             names[leaf],
             wanted,
-            list(_arms(dataset, wanted, [current[path] for path in paths if path in current], tables, columns)),
+            list(_arms(dataset, wanted, [current[path] for path in paths if path in current], tables, columns, held)),
             options.get(names[leaf], ()),
         )
         for leaf, paths in members.items()
@@ -216,7 +225,7 @@ def arms_of(catalog: Catalog, dataset: Dataset, wanted: ViewShape, batches: Sequ
     """The rows of these batches as the view shows them: an arm of its query for each table."""
     tables = BatchTables.of(catalog.connection, dataset.name, batches)
     columns = _columns(catalog.connection, dataset, tables.of_all(batches))
-    return list(_arms(dataset, wanted, batches, tables, columns))
+    return list(_arms(dataset, wanted, batches, tables, columns, _held(catalog.connection, dataset, columns)))
 
 
 def _columns(connection: psycopg.Connection, dataset: Dataset, tables: set[str]) -> dict[str, list[str]]:
@@ -234,12 +243,22 @@ def _columns(connection: psycopg.Connection, dataset: Dataset, tables: set[str])
     return columns
 
 
-def _arms(
+def _held(connection: psycopg.Connection, dataset: Dataset, tables: Iterable[str]) -> dict[str, int]:
+    """How many partitions each shared table holds, as it was filled.
+
+    The notes may say fewer: of what a later table holds too, they name that one.
+    """
+    described = connection.execute(_DESCRIPTIONS, (periods_schema(dataset), list(tables))).fetchall()
+    return {table: len(members) for table, text in described if (members := json.loads(text).get("compacted"))}
+
+
+def _arms(  # noqa: PLR0917 - what an arm is made of
     dataset: Dataset,
     wanted: ViewShape,
     batches: Sequence[Batch],
     tables: BatchTables,
-    columns: dict[str, list[str]],
+    columns: Mapping[str, list[str]],
+    held: Mapping[str, int],
 ) -> Iterable[sql.Composed]:
     """One arm for each table: of one batch, of a part, or a shared one, in which some batches may be out of date."""
     holds = {batch.partition: table for batch in batches if (table := tables.shared_by(batch)) is not None}
@@ -249,7 +268,7 @@ def _arms(
                 yield view.table_arm(dataset, wanted, batch.partition, table, columns[table])
     for table in sorted(set(holds.values())):
         shown = [path for path, shared_table in holds.items() if shared_table == table]
-        all_of_it = len(shown) == sum(shared_table == table for shared_table in tables.shared.values())
+        all_of_it = len(shown) == held.get(table)
         yield view.shared_arm(dataset, wanted, table, columns[table], None if all_of_it else shown)
 
 

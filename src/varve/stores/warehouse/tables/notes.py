@@ -200,6 +200,11 @@ def leaves(connection: psycopg.Connection, dataset: Dataset) -> dict[str, int]:
     return dict(connection.execute(_LEAVES, (dataset.name,)).fetchall())
 
 
+def leaf_numbers(connection: psycopg.Connection, dataset: str) -> list[int]:
+    """The leaves that show a partition of the dataset with this name."""
+    return sorted({leaf for _, leaf in connection.execute(_LEAVES, (dataset,))})
+
+
 def vacate(connection: psycopg.Connection, dataset: Dataset) -> set[int]:
     """Remove partitions that are not current from their leaves. Returns the leaves that have lost one."""
     return {leaf for (leaf,) in connection.execute(_VACATE, (dataset.name,)).fetchall()}

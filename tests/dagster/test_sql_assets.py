@@ -36,7 +36,7 @@ def scored(spark: SparkSession, scope: dict[str, Any], trailing: DataFrame) -> D
     return spark.sql("SELECT COUNT(*) AS n, {today} AS seen FROM {trailing}", trailing=trailing, today=scope["today"])
 
 
-def files(db: str, table: str) -> list[DatasetAsset]:
+def files(db: str, table: str, expected: str = "revenue >= 0") -> list[DatasetAsset]:
     def text(name: str, columns: str, rest: str) -> SourceFile:
         return SourceFile(f"{name}.sql", HEAD.format(db=db, name=name, columns=columns) + rest.format(db=db))
 
@@ -48,7 +48,7 @@ def files(db: str, table: str) -> list[DatasetAsset]:
                 ),
                 text(
                     "sales", "product STRING, revenue BIGINT",
-                    "EXPECT revenue_positive: revenue >= 0, has_product: product IS NOT NULL\n"
+                    f"EXPECT revenue_positive: {expected}, has_product: product IS NOT NULL\n"
                     "AS SELECT product, SUM(price) AS revenue "
                     "FROM {db}.receipts WHERE receipts.day BETWEEN DATE_SUB(today, 1) AND today GROUP BY product",
                 ),

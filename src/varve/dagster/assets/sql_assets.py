@@ -5,7 +5,8 @@ Not here: the SQL files of a folder (sql_folders.py), and the rows of a run (sql
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from functools import partial
+from functools import partial, reduce
+from operator import or_
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -96,7 +97,7 @@ def _compute(sql_asset: SqlAsset) -> Callable[..., Any]:
     def compute(context: dg.AssetExecutionContext, **inputs: Any) -> Iterator[Any]:
         opened = context.resources.builds.of(context)
         expectations = Expectations(sql_asset, context, opened)
-        if (reused := _reusable_batches(sql_asset, context, opened)) is not None:
+        if (reused := _reusable_batches(sql_asset, context, opened)) is not None and expectations.hold_in(reused):
             yield dg.Output(reused, metadata=lineage_metadata(sql_asset))
             yield from expectations.results()
             return
@@ -108,7 +109,7 @@ def _compute(sql_asset: SqlAsset) -> Callable[..., Any]:
             except VarveError as error:
                 context.resources.builds.abandon(opened, str(error), blamed=error.reasons)
                 raise
-        if (reused := _same_files(sql_asset, context, opened)) is not None:
+        if (reused := _same_files(sql_asset, context, opened)) is not None and expectations.hold_in(reused):
             yield dg.Output(reused, metadata=lineage_metadata(sql_asset))
             yield from expectations.results()
             return
@@ -171,6 +172,24 @@ class Expectations:
         if self.observation is not None:
             self.opened.pre_publish_checks.append(self.look)
         return watched_frame
+
+    def hold_in(self, reused: "ReusedBatches") -> bool:
+        """Return whether earlier batches are as is expected now. It may have been declared after they were made.
+
+        Where they are not, the rows are made again, and what is wrong is told as of any other rows.
+        """
+        from pyspark.sql import functions as F  # noqa: N812
+
+        dataset = self.opened.build.dataset
+        wrong = [
+            *(F.col(f"`{column.name}`").isNull() for column in dataset.schema.columns if not column.nullable),
+            *(~F.expr(f"({expectation.text}\n)") for expectation in self.sql_asset.sql.expectations),
+        ]
+        if not wrong:
+            return True
+        store = self.context.resources.builds.store(dataset, self.opened.catalog)
+        rows_of_batches = store.read(dataset, reused.batches)
+        return bool(rows_of_batches.where(reduce(or_, wrong)).isEmpty())
 
     def look(self) -> None:
         """Raise VerifyFailed, before anything is published, with each expectation that rows break.

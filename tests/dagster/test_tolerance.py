@@ -214,6 +214,35 @@ def test_status_and_why_say_how_many_rows_were_rejected_of_how_many(
     assert [part.dataset for part in parts] == ["shop.orders", "shop.counts"]
 
 
+def test_a_rollback_to_what_was_promoted_takes_both_back(
+    settings: Settings, fresh_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VARVE_POSTGRES_URL", fresh_database)
+    monkeypatch.setenv("VARVE_DAGSTER_POSTGRES_URL", fresh_database)
+    graph = graph_of(orders("shop"))
+    commands_on(graph, monkeypatch)
+    names = ("shop.orders", "shop.orders_rejected")
+    made: dict[tuple[str, str], int] = {}
+    with connect(type(settings)()) as connection:
+        catalog = Catalog(connection)
+        catalog.ensure_schema()
+        for run in ("run in an environment", "run in production"):
+            for name in names:
+                build = catalog.begin(graph.datasets[name], [KEY], run_id=run, code_version="")
+                catalog.staged(build, [StagedBatch(KEY, f"/nowhere/{run}", 3, 1, 1)])
+                catalog.publish(build)
+                catalog.release(build)
+                made[run, name] = build.batch_id.millis
+        # A promotion publishes what another run has made.
+        connection.execute("update varve.publish set run_id = 'promote-1' where run_id = 'run in an environment'")
+    for name, other in (names, names[::-1]):
+        plans = rollback.plan_batch(name, ["region=EU"], made["run in an environment", name])
+        targets = {
+            plan.dataset: [batch and batch.batch_id.millis for _, batch in plan.moves.values()] for plan in plans
+        }
+        assert targets == {each: [made["run in an environment", each]] for each in (name, other)}
+
+
 ORDERS_ONLY = ORDERS.format(db="shop", store="LAKE", reject="{reject}")
 
 

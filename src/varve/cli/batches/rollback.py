@@ -266,9 +266,9 @@ def _with_rejected(history: History, plans: Sequence[RollbackPlan]) -> list[Roll
         targets: dict[str, Batch | None] = dict.fromkeys(plan.moves)
         made_by = {path: batch.run_id for path, (_, batch) in plan.moves.items() if batch is not None}
         for run_id in set(made_by.values()):
-            for rejected_change in history.of_run(run_id, other):
-                if made_by.get(rejected_change.partition) == run_id and rejected_change.published is not None:
-                    targets |= history.batch(other, rejected_change.published, [rejected_change.partition])
+            paths = [path for path, maker in made_by.items() if maker == run_id]
+            for path, batch_id in history.made_by(run_id, other, paths).items():
+                targets |= history.batch(other, batch_id, [path])
         rejected_plan = _plan(history, other, targets)
         rejected_plan.follows = plan.dataset
         planned.append(rejected_plan)

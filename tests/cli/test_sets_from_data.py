@@ -108,6 +108,18 @@ def test_a_batch_is_read_once_and_every_step_may_be_the_last(shop: Shop, monkeyp
     assert tick(shop) == ([["ink", "pen"]], {})
 
 
+def test_many_batches_with_the_same_keys_are_read_in_several_jobs(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    declare(shop)
+    monkeypatch.setattr(set_feed, "MOST_KEYS", 3)
+    for day in ("2026-11-01", "2026-11-02", "2026-11-03"):
+        shop.sell(day, [(1, "pen", "1"), (2, "ink", "2")])
+    assert tick(shop) == ([["ink", "pen"]], {})
+    # One batch alone has more than a set may have.
+    shop.sell("2026-11-04", [(number, f"p{number}", "1") for number in range(4)])
+    assert "gives more than 3 keys" in str(tick(shop)[1])
+    assert keys(shop) == ["ink", "pen"]
+
+
 def test_a_rollback_takes_a_key_back_where_that_is_declared_and_forward_brings_it_again(shop: Shop) -> None:
     declare(shop, removal="WITHDRAW")
     first = shop.sell("2026-11-01", FIRST).batch_id

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import psycopg
@@ -36,6 +38,42 @@ def test_a_reader_cannot_hide_its_snapshot_by_our_name(shop: Shop, settings: Set
             publish.publish(shop.catalog, build, seconds=0.3)
         assert reader.execute(f"select sold from {sales}".encode()).fetchall() == [(1,)]
     shop.catalog.release(build)
+
+
+def test_who_begins_to_read_later_is_not_waited_for_though_somebody_has_written_for_long(
+    shop: Shop, settings: Settings
+) -> None:
+    sales = dataset()
+    shop.publish(sales, {key(1): [("pen", 1)]})
+    stop = threading.Event()
+    url = warehouse_url(settings)
+
+    def read_again_and_again() -> None:
+        """Two sessions in turn, so that one of them always has a snapshot."""
+        with psycopg.connect(url) as first, psycopg.connect(url) as second:
+            for reader in (first, second):
+                reader.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+            first.execute("select 1").fetchone()
+            while not stop.is_set():
+                second.execute("select 1").fetchone()
+                first.rollback()
+                time.sleep(0.005)
+                first.execute("select 1").fetchone()
+                second.rollback()
+                time.sleep(0.005)
+
+    with psycopg.connect(url) as writer, ThreadPoolExecutor() as pool:
+        assert writer.execute("select pg_current_xact_id()").fetchone() is not None
+        reading = pool.submit(read_again_and_again)
+        try:
+            for sold in (2, 3, 4):
+                build = shop.stage(sales, {key(1): [("pen", sold)]})
+                publish.publish(shop.catalog, build, seconds=5)
+                shop.catalog.release(build)
+        finally:
+            stop.set()
+        reading.result(30)
+    assert [row[3] for row in shop.rows(sales)] == [4]
 
 
 def test_nobody_waits_for_a_session_of_ours_while_it_loads_and_afterwards_again(shop: Shop, settings: Settings) -> None:

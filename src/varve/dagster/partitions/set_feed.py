@@ -84,7 +84,8 @@ def feed(connection: psycopg.Connection, instance: dg.DagsterInstance, graph: Gr
 
 def _read(keys: SetKeys, dimension: DynamicDimension, dataset: Dataset, settings: Settings) -> None:
     """Read the keys of all current batches that nobody has read yet."""
-    while unread := keys.unread(BATCHES_A_JOB):
+    at_once = BATCHES_A_JOB
+    while unread := keys.unread(at_once):
         catalog = Catalog(keys.connection)
         partitions = [dataset.partitioning.from_path(path) for path in unread]
         current = catalog.current(dataset.name, partitions)
@@ -93,8 +94,19 @@ def _read(keys: SetKeys, dimension: DynamicDimension, dataset: Dataset, settings
             # Others were published meanwhile; the next tick reads those.
             return
         Generations(keys.connection).refuse_unreadable(dataset, batches.values())
-        texts_by_path, refused = _keys_of(keys, dimension, dataset, list(batches.values()), settings, catalog)
+        try:
+            texts_by_path, refused = _keys_of(keys, dimension, dataset, list(batches.values()), settings, catalog)
+        except _TooManyKeysError:
+            if len(batches) == 1:
+                raise
+            # The same keys in many batches: fewer of them are read together.
+            at_once = len(batches) // 2
+            continue
         keys.record({path: unread[path] for path in batches}, texts_by_path, refused)
+
+
+class _TooManyKeysError(VarveError):
+    """The batches of one job have more keys, counted in each of them, than a set may have."""
 
 
 def _keys_of(  # noqa: PLR0917
@@ -115,7 +127,7 @@ def _keys_of(  # noqa: PLR0917
     rows = frame.selectExpr("*", key).select(*partition_texts(names), _KEY).distinct()
     values = rows.limit(MOST_KEYS + 1).collect()
     if len(values) > MOST_KEYS:
-        raise VarveError(
+        raise _TooManyKeysError(
             f"{keys.source} gives more than {MOST_KEYS:,} keys, each of which would be a partition. Nothing was added. "
             "Group them, or read fewer rows."
         )

@@ -44,15 +44,18 @@ logger = logging.getLogger(__name__)
 _LOCK_TIMEOUT = "select set_config('lock_timeout', %s, true)"
 _NO_LOCK_TIMEOUT = "set local lock_timeout = 0"
 _PUBLISHERS = "select pg_advisory_xact_lock(hashtextextended('view of ' || %s, 0))"
-_THIS_TRANSACTION = "select pg_current_xact_id()::xid::text"
+_THIS_TRANSACTION = "select pg_current_xact_id()::xid::text, clock_timestamp()"
 # Compared by age, because transaction ids wrap around. Sessions that load are left out: they read no view, and their
-# COPY may take hours. Readers of a physical standby count where it reports them, by its slot or by its sender.
+# COPY may take hours. Readers of a physical standby count where it reports them, by its slot or by its sender. A
+# session's id is the oldest that ran when it began to read, in whatever database: while a transaction of somebody else
+# writes for hours, every reader has that one. Who began after us sees what was loaded before us.
 _OLDER_SNAPSHOTS = """
     select pid, coalesce(nullif(application_name, ''), usename, 'unnamed') from pg_stat_activity a
     where backend_xmin is not null and pid <> pg_backend_pid()
       and not exists (select from varve.loading l where (l.pid, l.backend_start) = (a.pid, a.backend_start))
       and (datname = current_database() and backend_type = 'client backend' or backend_type = 'walsender')
       and age(backend_xmin) >= age(%(xid)s::xid)
+      and (backend_type = 'walsender' or xact_start is null or xact_start <= %(now)s)
     union all
     select active_pid, 'standby of slot ' || slot_name from pg_replication_slots
     where slot_type = 'physical' and xmin is not null and age(xmin) >= age(%(xid)s::xid)
@@ -190,7 +193,7 @@ def _wait_for_snapshots(
 ) -> None:
     row = connection.execute(_THIS_TRANSACTION).fetchone()
     assert row is not None
-    parameters = {"xid": row[0]}
+    parameters = {"xid": row[0], "now": row[1]}
     while older := connection.execute(_OLDER_SNAPSHOTS, parameters).fetchall():
         if time.monotonic() > deadline:
             who = ", ".join(f"pid {pid} ({application})" for pid, application in older[:3])

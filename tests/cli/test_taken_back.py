@@ -164,6 +164,27 @@ def test_a_promotion_and_its_revert_that_are_killed_before_readers_see_them_are_
     assert cents_of_the_lake() == before
 
 
+def test_a_plan_does_not_put_code_back_that_was_replaced_after_it_was_made(shop: Store) -> None:  # noqa: F811
+    before, name = shop.totals(), name_of(shop)
+    shop.varve("env", "create", name)
+    shop.only_dearer_than(150)
+    shop.varve("env", "run", name)
+    kept = shop.json("promote", name, "--dry-run")["number"]
+    other = f"{name}x"
+    shop.varve("env", "create", other)
+    shop.varve("env", "run", other)
+    shop.varve("revert", str(shop.json("promote", other)["number"]))
+    assert shop.totals() == before
+    with pytest.raises(VarveError, match=f"Is this checkout behind.* varve promote {name} --earlier-code"):
+        shop.varve("apply", str(kept))
+    assert shop.totals() == before
+    # Whoever says that it is meant has a plan that does it.
+    told = shop.json("promote", name, "--earlier-code", "--dry-run")["number"]
+    assert told != kept
+    shop.varve("apply", str(told))
+    assert shop.totals() == {day: 200 + number for number, day in enumerate(DAYS)}
+
+
 def test_a_promotion_is_taken_back_without_what_was_dropped_and_made_again_by_a_rebase(shop: Store) -> None:  # noqa: F811
     before, dearer, name = shop.totals(), {day: 200 + number for number, day in enumerate(DAYS)}, name_of(shop)
     shop.varve("env", "create", name)

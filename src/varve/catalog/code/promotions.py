@@ -64,6 +64,7 @@ class PromotionPlan:
         run_id: under which its publishes are recorded; "" before it is made.
         declarations: how those datasets were declared before, as far as they were.
         incomplete: whether readers may miss what a new generation lacks.
+        earlier_code: whether code may go in force again that was deployed before, and was replaced since.
         number, applied_at, applied_by: None, None and "" where it is not kept yet, or not made.
     """
 
@@ -77,12 +78,14 @@ class PromotionPlan:
     applied_at: dt.datetime | None = None
     applied_by: str = ""
     incomplete: bool = False
+    earlier_code: bool = False
 
     @property
     def digest(self) -> str:
         """Of all that it does: the same for two plans exactly if they do the same."""
         contents = [self.environment, self.behind, dict(self.codes), self.batches]
         contents += ["incomplete"] if self.incomplete else []
+        contents += ["earlier code"] if self.earlier_code else []
         return blake2b(json.dumps(contents, sort_keys=True).encode(), digest_size=12).hexdigest()
 
 
@@ -206,6 +209,7 @@ def _contents(plan: PromotionPlan, declarations: Mapping[str, Any]) -> dict[str,
         "run": plan.run_id,
         "declarations": dict(declarations),
         "incomplete": plan.incomplete,
+        "earlier_code": plan.earlier_code,
     }
 
 
@@ -214,5 +218,5 @@ def _plan(row: tuple[Any, ...]) -> PromotionPlan:
     return PromotionPlan(
         contents["environment"], contents.get("behind", ""), contents["codes"], contents["partitions"],
         contents.get("run", ""), contents.get("declarations", {}), number, applied_at, applied_by or "",
-        contents.get("incomplete", False),
+        contents.get("incomplete", False), contents.get("earlier_code", False),
     )  # fmt: skip

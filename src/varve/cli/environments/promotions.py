@@ -125,8 +125,8 @@ def apply_plan(plan: PromotionPlan) -> Promotion:
     Raises VarveError where the environment has moved since, NotClosed where production has.
     """
     with opened(plan.environment) as environment, connected("apply") as connection:
-        # Whoever had the plan made was told, or has said, that it is earlier code.
-        promoter = _promoter(environment, connection, incomplete=plan.incomplete, earlier_code=True)
+        # Also where its code was replaced only after the plan was made, it says so, or is refused.
+        promoter = _promoter(environment, connection, incomplete=plan.incomplete, earlier_code=plan.earlier_code)
         return _with_lineage_told(
             connection, promoter.promote(plan.environment, LeftBehind(plan.behind), by=who(), plan=plan)
         )

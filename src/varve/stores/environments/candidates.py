@@ -112,6 +112,7 @@ class Candidates:
             removed,
             generations=generations,
             incomplete=incomplete,
+            earlier_code=self.earlier_code,
             replaced=tuple(replaced),
             instead_of={name: deployed[name].code_version if name in deployed else "" for name in codes},
         )

@@ -65,6 +65,7 @@ class Promotion:
         run_id: under which its publishes are recorded (`varve history --run`); "" where nothing was promoted.
         generations: by dataset the generation to which readers move, where that is another one.
         incomplete: whether a person has said that readers may miss what a new generation lacks.
+        earlier_code: whether a person has said that code may go in force again that was replaced.
         replaced: the datasets of which production has other code by now, which the environment has not changed since.
         instead_of: by dataset of `codes` the code that was deployed when this was found out; "" where there was none.
     """
@@ -81,6 +82,7 @@ class Promotion:
     incomplete: bool = False
     replaced: tuple[str, ...] = ()
     instead_of: Mapping[str, str] = field(default_factory=dict)
+    earlier_code: bool = False
 
     def is_refused(self, behind: LeftBehind) -> bool:
         """Whether it would be refused as it is."""
@@ -98,8 +100,9 @@ class Promotion:
         batches = {name: {path: batch_id.millis for path, batch_id in paths.items()}
                    for name, paths in self.batches.items()}  # fmt: skip
         return PromotionPlan(
-            self.environment, str(behind), dict(self.codes), batches, self.run_id, incomplete=self.incomplete
-        )
+            self.environment, str(behind), dict(self.codes), batches, self.run_id, incomplete=self.incomplete,
+            earlier_code=self.earlier_code,
+        )  # fmt: skip
 
 
 class Corrections(Protocol):

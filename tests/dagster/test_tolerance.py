@@ -27,7 +27,7 @@ from varve.dagster.assets.sql_assets import sql_assets
 from varve.dagster.automation.sensors import downstream_sensor
 from varve.dagster.definitions import build_defs
 from varve.dagster.runs import atomic_publish
-from varve.model.batch import StagedBatch
+from varve.model.batch import BatchId, StagedBatch
 from varve.model.dataset import Dataset, StoreKind
 from varve.model.errors import VarveError
 from varve.model.landing.rejection import RejectInto
@@ -35,10 +35,13 @@ from varve.model.partitions.dimension import StaticDimension
 from varve.model.partitions.key import PartitionKey
 from varve.model.partitions.partitioning import Partitioning
 from varve.model.schema import Column, ColumnType, Schema
+from varve.planning.tick import Limits
 from varve.services.postgres import connect
 from varve.sql.sql_project import compiled
 from varve.sql.syntax.errors import SourceFile, SqlErrors
 from varve.sql.syntax.formatting import formatted
+from varve.stores.environments.closure import ClosureCheck
+from varve.stores.environments.promotion import Closure, Promotion
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -241,6 +244,18 @@ def test_a_rollback_to_what_was_promoted_takes_both_back(
             plan.dataset: [batch and batch.batch_id.millis for _, batch in plan.moves.values()] for plan in plans
         }
         assert targets == {each: [made["run in an environment", each]] for each in (name, other)}
+
+
+@pytest.mark.parametrize("left", ["shop.orders", "shop.orders_rejected"])
+def test_a_promotion_leaves_both_out_or_neither(left: str) -> None:
+    names, graph = ("shop.orders", "shop.orders_rejected"), graph_of(orders("shop"))
+    other = graph.datasets["shop.orders"].partitioning.from_path("day=2026-09-01/region=US")
+    batches = {name: {KEY.path: BatchId(1), other.path: BatchId(1)} for name in names}
+    promotion = Promotion("alice", {}, batches, Closure(), {})
+    check = ClosureCheck(None, graph, {}, Limits(), dt.datetime.now(dt.UTC))  # type: ignore[arg-type]
+    smaller = check.without(promotion, Closure({left: {KEY.path: "its input was replaced"}}))
+    assert {name: set(paths) for name, paths in smaller.batches.items()} == {key: {other.path} for key in names}
+    assert smaller.left_out == {key: {KEY.path: "its input was replaced"} for key in names}
 
 
 ORDERS_ONLY = ORDERS.format(db="shop", store="LAKE", reject="{reject}")

@@ -9,6 +9,7 @@ Not here: moving pointers and taking it back (promoter.py).
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import TYPE_CHECKING
 
 from varve.catalog.code.code_states import CodeStates
@@ -126,9 +127,12 @@ class ClosureCheck:
         codes, left_out = dict(promotion.codes), {name: dict(paths) for name, paths in promotion.left_out.items()}
 
         def leave_out(name: str, paths: Mapping[str, str]) -> None:
-            for path, reason in paths.items():
-                if batches.get(name, {}).pop(path, None) is not None:
-                    left_out.setdefault(name, {})[path] = reason
+            dataset = self.graph.datasets[name]
+            # Accepted and rejected rows of a file are shown together.
+            beside = dataset.rejected_of or (dataset.reject_into.dataset if dataset.reject_into else "")
+            for each, path in product(filter(None, (name, beside)), paths):
+                if batches.get(each, {}).pop(path, None) is not None:
+                    left_out.setdefault(each, {})[path] = paths[path]
 
         # What is behind first: without what it reads, other batches may be made from what is current after all.
         found = closure.behind or closure.moved

@@ -514,6 +514,21 @@ def test_two_that_change_different_datasets_are_both_in_force_in_the_end(process
     assert dict(rows.fetchall()) == {"shop.orders": ["o1"], "shop.revenue": ["r2"], "shop.report": ["p3"]}
 
 
+def test_a_partition_that_was_out_of_date_before_mixes_no_codes_either(process: Process) -> None:
+    edited = environment(process.with_code("r2"))
+    edited.run(1, 2)
+    # What day 3 reads has come again, and is not computed in production yet.
+    process.arrive(DAYS[2], "b")
+    process.run("shop.orders", DAYS[2])
+    with pytest.raises(NotClosed, match=r"1 partition of production .* \(shop.revenue day=2026-11-03"):
+        edited.promote()
+    assert process.code_of() == {1: "r1", 2: "r1", 3: "r1"}
+    edited.environments.rebase(edited.name, code_too=False)
+    edited.run()
+    edited.promote()
+    assert process.code_of() == {1: "r2", 2: "r2", 3: "r2"}
+
+
 def test_an_old_checkout_undoes_nothing_by_a_new_environment(process: Process) -> None:
     bob = environment(process.with_code("r2"), "bob")
     bob.run()

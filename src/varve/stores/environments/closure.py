@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from varve.catalog.code.code_states import CodeStates
 from varve.catalog.planning.facts import CatalogFacts
-from varve.planning.judgement.code import keeps_earlier
+from varve.planning.judgement.code import MadeBy, keeps_earlier
 from varve.planning.judgement.judgement import State
 from varve.planning.reconcile import Planner
 from varve.stores.environments.completeness import Completeness, Former, files_of, former
@@ -81,7 +81,7 @@ class ClosureCheck:
         return judged
 
     def others(self, promotion: Promotion, before: Judged, after: Judged) -> Listed:
-        """The partitions that exist, are stale, and are neither promoted nor were stale before.
+        """The partitions that exist, are stale, and are neither promoted nor were stale before by the same code.
 
         Whether a new generation is complete is asked elsewhere.
         """
@@ -89,12 +89,19 @@ class ClosureCheck:
         waited = {name for moved in promotion.generations for name in self.graph.downstream(moved)}
         listed: Listed = {}
         for name in after.keys() - promotion.generations.keys():
-            others = {
+            stale = {
                 path: reason
                 for path, (state, reason) in after[name].items()
                 if state in _STALE and path not in promotion.batches.get(name, {})
-                and (name in waited or before.get(name, {}).get(path, _SETTLED)[0] not in _STALE)
             }  # fmt: skip
+            # What was out of date before stays so, but for its code: a dataset of two codes is held as a whole.
+            kept = set() if name in waited else {
+                path for path in stale if before.get(name, {}).get(path, _SETTLED)[0] in _STALE
+            }  # fmt: skip
+            if kept and name in promotion.codes:
+                facts = CatalogFacts(self.connection, {}, CodeStates(self.connection).of(self.graph))
+                kept -= {path for path, fact in facts.of(name, kept).items() if fact.made_by == MadeBy.OTHER}
+            others = {path: reason for path, reason in stale.items() if path not in kept}
             existing = CatalogFacts(self.connection).existing_partitions(name) if others else set()
             if others := {path: reason for path, reason in others.items() if path in existing}:
                 listed[name] = others

@@ -18,13 +18,12 @@ from varve.model.errors import VarveError
 from varve.services.files import is_local, open_files, sync
 from varve.stores.folders import footers, manifest
 from varve.stores.lake.iceberg.manifests import DataFile, Written
-from varve.stores.lake.iceberg.metadata import address, unfollowed
+from varve.stores.lake.iceberg.metadata import address, declared_types, unfollowed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from varve.model.batch import Batch
-    from varve.model.dataset import Dataset
     from varve.stores.folders.layout import Layout
     from varve.stores.lake.iceberg.batches import CurrentFolder
     from varve.stores.lake.iceberg.metadata import Document
@@ -172,10 +171,10 @@ def data_files(
     ]
 
 
-def unfollowed_batches(layout: Layout, dataset: Dataset, batches: Iterable[Batch | CurrentFolder]) -> list[str]:
-    """What batches were written as, by their descriptions, that Iceberg's readers would read wrong by today's types."""
+def unfollowed_batches(layout: Layout, document: Document, batches: Iterable[Batch | CurrentFolder]) -> list[str]:
+    """What batches were written as, by their descriptions, that Iceberg's readers would read wrong by a document."""
     files, _ = open_files(layout.root)
-    declared = {column.name: str(column.type) for column in dataset.schema.columns}
+    declared = declared_types(document)
 
     def look(batch: Batch | CurrentFolder) -> list[str]:
         try:

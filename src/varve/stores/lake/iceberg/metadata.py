@@ -83,6 +83,12 @@ def schema_of(document: Document) -> dict[str, Any]:
     return next(schema for schema in schemas if schema["schema-id"] == document["current-schema-id"])
 
 
+def declared_types(document: Document) -> dict[str, str]:
+    """The columns that are declared now, with the types that the dataset declares."""
+    types: dict[str, str] = json.loads(document["properties"][_COLUMNS])
+    return {field["name"]: types[field["name"]] for field in schema_of(document)["fields"]}
+
+
 def partition_types(document: Document) -> dict[str, str]:
     """The partition columns with their Iceberg types, in the order of the specification."""
     types = {field["id"]: field["type"] for field in schema_of(document)["fields"]}

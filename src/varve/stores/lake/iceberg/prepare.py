@@ -172,7 +172,7 @@ class SnapshotPreparer:
         found = folders.listed(self.layout, [batch.location for batch in current.values()])
         touched = differing(table_folder, document, current, found) if is_new else build.paths
         older = [current[path] for path in touched if path in current and current[path].batch_id != build.batch_id]
-        if older and (problems := folders.unfollowed_batches(self.layout, dataset, older)):
+        if older and (problems := folders.unfollowed_batches(self.layout, document, older)):
             return Prepared(build, pointer, hide_because=" ".join(problems))
         change = self.change(dataset, current, found, touched, build.batch_id.millis)
         return Prepared(build, pointer, document, snapshots.written(table_folder, document, change))

@@ -128,15 +128,17 @@ class IcebergTables:
             except NotFollowed:
                 document, is_new = metadata.first(dataset, self.layout.table(dataset)), True
             current = self.catalog.current(dataset.name)
-            if is_new and (problems := folders.unfollowed_batches(self.layout, dataset, current.values())):
-                self.pointers.hide(dataset.name, " ".join(problems))
-                return 0
             found = folders.listed(self.layout, [batch.location for batch in current.values()])
             try:
                 different = differing(self.folder(dataset.name), document, current, found)
             except MetadataLost as error:
                 logger.warning("%s: its Iceberg table is made anew, without its earlier snapshots: %s.", dataset, error)
                 document, is_new, different = metadata.first(dataset, self.layout.table(dataset)), True, list(current)
+            # Also where its metadata fits: a rollback to batches of an earlier type hides the table, and leaves that.
+            added = [current[path] for path in different if path in current]
+            if problems := folders.unfollowed_batches(self.layout, document, added):
+                self.pointers.hide(dataset.name, " ".join(problems))
+                return 0
             if not is_new:
                 # A damaged folder is not shown as if it were whole: readers go on being refused by a file that is gone.
                 different = [path for path in different if path not in current or _is_whole(current[path], found)]

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from varve.catalog.rows import columns_of
 from varve.model.errors import VarveError
+from varve.model.partitions.key import parse_path
 from varve.services.files import is_local, open_files, sync
 from varve.stores.folders import footers, manifest
 from varve.stores.lake.iceberg.manifests import DataFile, Written
-from varve.stores.lake.iceberg.metadata import address, declared_types, unfollowed
+from varve.stores.lake.iceberg.metadata import address, declared_types, partition_types, unfollowed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -172,11 +173,17 @@ def data_files(
 
 
 def unfollowed_batches(layout: Layout, document: Document, batches: Iterable[Batch | CurrentFolder]) -> list[str]:
-    """What batches were written as, by their descriptions, that Iceberg's readers would read wrong by a document."""
+    """What of batches Iceberg's readers would read wrong by a document: their types, and their partition columns.
+
+    The types are those of their descriptions.
+    """
     files, _ = open_files(layout.root)
-    declared = declared_types(document)
+    declared, names = declared_types(document), partition_types(document).keys()
 
     def look(batch: Batch | CurrentFolder) -> list[str]:
+        if (columns_of_it := [name for name, _ in parse_path(batch.partition)]) != [*names]:
+            of_batch, of_table = ", ".join(columns_of_it), ", ".join(names)
+            return [f"A batch has the partition columns ({of_batch}), and the table has ({of_table})."]
         try:
             columns = columns_of(manifest.read(files, batch.location).declaration).data
         except (FileNotFoundError, VarveError):

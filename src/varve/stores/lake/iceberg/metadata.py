@@ -108,6 +108,11 @@ def of_generation(document: Document, generation: str) -> Document:
     return document | {"properties": document["properties"] | {_GENERATION: generation}}
 
 
+def is_followed(document: Document, dataset: Dataset) -> bool:
+    """Whether readers read the files of a document right by what the dataset declares now; `evolved` succeeds then."""
+    return not unfollowed(json.loads(document["properties"][_COLUMNS]), _types(dataset))
+
+
 def evolved(document: Document, dataset: Dataset) -> Document:
     """The document with the columns that the dataset declares now; the same one where it has them.
 

@@ -78,7 +78,7 @@ class SnapshotPreparer:
         """
         staged = self.batches.staged(build)
         pointer = self.pointers.of(build.dataset.name)
-        if len(staged) != len(build.paths) or pointer is None or _is_hidden(pointer, build):
+        if len(staged) != len(build.paths) or pointer is None or self._stays_hidden(pointer, build):
             return None
         document, is_new = self.document(build.dataset, pointer, build)
         try:
@@ -99,7 +99,7 @@ class SnapshotPreparer:
         """After the catalog has changed: what the table shows then; `pointer` is the one that is locked, if it is."""
         dataset = build.dataset
         pointer = pointer or self.pointers.of(dataset.name) or _NO_TABLE
-        if _is_hidden(pointer, build):
+        if self._stays_hidden(pointer, build):
             return Prepared(build, pointer)
         document, is_new = self.document(dataset, pointer, build)
         try:
@@ -115,7 +115,8 @@ class SnapshotPreparer:
         """The document of a table, and whether it must be given everything that is current.
 
         One of another generation than readers see begins anew: no file of the one before belongs to it. An environment
-        may go over from one to the other and back.
+        may go over from one to the other and back; its table begins anew too where the columns are of types that do not
+        follow those of before, as nobody repairs it when all is computed again.
         """
         is_other = build is not None and build.generation is not None
         if is_other and (pointer.written is None or not self.catalog.environment):
@@ -131,14 +132,18 @@ class SnapshotPreparer:
                 document = table_folder.document(location)
                 is_new = pointer.hidden_because == TURNED_OFF
                 if self.catalog.environment:
+                    is_new = pointer.hidden_because != ""
                     first = metadata.first(dataset, self.layout.table(dataset))
-                    if metadata.partition_types(document) != metadata.partition_types(first):
+                    fits = metadata.partition_types(document) == metadata.partition_types(first)
+                    if not fits or not metadata.is_followed(document, dataset):
                         return first, True
                     # Of another generation its files go, though its columns fit.
                     is_new |= build is not None and metadata.generation_of(document) != _generation(build)
                 return document, is_new
             if (base := self.pointers.at_base(dataset.name)) is not None:
-                return table_folder.document(base), True
+                document = table_folder.document(base)
+                if metadata.is_followed(document, dataset):
+                    return document, True
         except MetadataLost as error:
             _warn_of_loss(dataset, error)
         return metadata.first(dataset, self.layout.table(dataset)), True
@@ -177,6 +182,14 @@ class SnapshotPreparer:
         change = self.change(dataset, current, found, touched, build.batch_id.millis)
         return Prepared(build, pointer, document, snapshots.written(table_folder, document, change))
 
+    def _stays_hidden(self, pointer: Pointer, build: Build) -> bool:
+        """Whether the table stays hidden: its files are of types that readers do not follow, in readers' generation.
+
+        Nobody repairs that of an environment: each publish there looks whether all its files can be shown.
+        """
+        is_hidden = pointer.hidden_because not in {"", TURNED_OFF}
+        return is_hidden and build.generation is None and not self.catalog.environment
+
     def _current(self, dataset: Dataset, build: Build | None) -> Mapping[str, Batch | CurrentFolder]:
         """What is current of all partitions, or of those of a build."""
         if self.catalog.environment:
@@ -203,11 +216,6 @@ def differing(
 
 def _generation(build: Build) -> str:
     return "" if build.generation is None else str(build.generation)
-
-
-def _is_hidden(pointer: Pointer, build: Build) -> bool:
-    """Whether the table stays hidden: its files are of types that readers do not follow, in readers' generation."""
-    return pointer.hidden_because not in {"", TURNED_OFF} and build.generation is None
 
 
 def _warn_of_loss(dataset: Dataset, error: MetadataLost) -> None:

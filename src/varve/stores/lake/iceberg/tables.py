@@ -22,7 +22,7 @@ from varve.stores.lake.iceberg import folder as folders
 from varve.stores.lake.iceberg import metadata, snapshots
 from varve.stores.lake.iceberg.folder import MetadataFolder, MetadataLost
 from varve.stores.lake.iceberg.metadata import NotFollowed
-from varve.stores.lake.iceberg.pointers import Pointers
+from varve.stores.lake.iceberg.pointers import TURNED_OFF, Pointers
 from varve.stores.lake.iceberg.prepare import SnapshotPreparer, differing
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from varve.stores.lake.iceberg.metadata import Document
     from varve.stores.lake.iceberg.pointers import Pointer
     from varve.stores.lake.iceberg.prepare import Prepared
+    from varve.stores.lake.iceberg.snapshots import Change
 
 logger = logging.getLogger(__name__)
 _MILLISECOND = dt.timedelta(milliseconds=1)
@@ -144,11 +145,7 @@ class IcebergTables:
                 different = [path for path in different if path not in current or _is_whole(current[path], found)]
             if not different and not is_new and pointer.location == pointer.written:
                 return 0
-            change = preparer.change(dataset, current, found, different, None)
-            snapshot = snapshots.written(self.folder(dataset.name), document, change)
-            at = max(milliseconds(self.catalog.instant()), document["last-updated-ms"] + 1)
-            document = snapshots.add(document, snapshot, at=at, keep=self.keep)
-            self._move(dataset, document, self._kept(dataset, pointer, document))
+            self._move_on(dataset, pointer, document, preparer.change(dataset, current, found, different, None))
             return max(len(different), 1)
 
     def name_publishes(self, dataset: str, publishes: Mapping[str, BatchId | None]) -> None:
@@ -201,11 +198,47 @@ class IcebergTables:
         self.pointers.drop(dataset)
 
     def _follow_live(self, datasets: Sequence[Dataset]) -> None:
-        """Let the tables of environments follow that show production in all but a few partitions."""
+        """Let the tables of environments follow that show production in all but a few partitions.
+
+        Whatever an environment has done, production is published: where its table cannot follow, it is hidden.
+        """
+        connection = self.catalog.connection
         for dataset in () if self.catalog.environment else datasets:
             for environment in self.pointers.live_environments(dataset.name):
-                catalog = EnvironmentCatalog(self.catalog.connection, environment)
-                replace(self, catalog=catalog).write_again(dataset)
+                tables = replace(self, catalog=EnvironmentCatalog(connection, environment))
+                try:
+                    with connection.transaction():
+                        problem = tables._follow_production(dataset)
+                except Exception as error:  # noqa: BLE001
+                    problem = f"It could not follow production: {type(error).__name__}: {error}"
+                if problem:
+                    logger.warning("%s: its Iceberg table in %s is hidden. %s", dataset, environment, problem)
+                    tables.pointers.hide(dataset.name, problem)
+
+    def _follow_production(self, dataset: Dataset) -> str:
+        """Let the table of an environment show what production has now. Returns why it cannot; "" where it does.
+
+        The table keeps its own columns: `dataset` is what production declares, of which the environment may have
+        another declaration.
+        """
+        pointer = self.pointers.lock(dataset.name)
+        if pointer.written is None or pointer.hidden_because == TURNED_OFF:
+            return ""
+        document = self.folder(dataset.name).document(pointer.written)
+        current = self.catalog.current(dataset.name)
+        found = folders.listed(self.layout, [batch.location for batch in current.values()])
+        different = differing(self.folder(dataset.name), document, current, found)
+        added = [current[path] for path in different if path in current]
+        if problems := folders.unfollowed_batches(self.layout, document, added):
+            return " ".join(problems)
+        declared = metadata.partition_types(metadata.first(dataset, self.layout.table(dataset)))
+        if added and metadata.partition_types(document) != declared:
+            return "Production has partition columns of other types."
+        different = [path for path in different if path not in current or _is_whole(current[path], found)]
+        if different or pointer.location != pointer.written:
+            change = SnapshotPreparer(self.layout, self.catalog).change(dataset, current, found, different, None)
+            self._move_on(dataset, pointer, document, change)
+        return ""
 
     def _instant(self, builds: Sequence[Build]) -> int:
         moments = [self.pointers.published_at(build.dataset.name, build.batch_id.millis) for build in builds]
@@ -243,6 +276,13 @@ class IcebergTables:
             document = snapshots.logged(document, pointer.written, _LOGGED)
             version = folders.version_of(pointer.written) + 1
         return self.folder(dataset.name).keep(document, version)
+
+    def _move_on(self, dataset: Dataset, pointer: Pointer, document: Document, change: Change) -> None:
+        """Show one more snapshot of a table whose pointer is locked, of no publish."""
+        snapshot = snapshots.written(self.folder(dataset.name), document, change)
+        at = max(milliseconds(self.catalog.instant()), document["last-updated-ms"] + 1)
+        document = snapshots.add(document, snapshot, at=at, keep=self.keep)
+        self._move(dataset, document, self._kept(dataset, pointer, document))
 
     def _move(self, dataset: Dataset, document: Document, location: str, build_id: int | None = None) -> None:
         self.pointers.move(dataset.name, location)

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from varve.catalog.history.rows import CurrentChange, PastBatch
     from varve.model.dataset import Dataset
 
+# How the names begin that tables give to what was published with pinned batches.
+PINNED = "pinned-"
+
 
 def opened() -> AbstractContextManager[History]:
     """Open the history over a connection of its own, after the catalog's tables were brought up to date."""
@@ -196,7 +199,7 @@ def _name_pinned(past: History, dataset: Dataset, batch_ids: Collection[BatchId]
     pinned = past.pinned(dataset.name, among=batch_ids)
     store = open_store(dataset.store, chosen_settings(), Catalog(past.connection), session)
     store.name_publishes(
-        dataset.name, {f"pinned-{batch_id}": batch_id if batch_id in pinned else None for batch_id in batch_ids}
+        dataset.name, {f"{PINNED}{batch_id}": batch_id if batch_id in pinned else None for batch_id in batch_ids}
     )
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from varve.catalog.catalog import Catalog
 from varve.catalog.environments.environments import Environments
 from varve.catalog.environments.overlay import EnvironmentCatalog
-from varve.cli.batches.history import opened, session
+from varve.cli.batches.history import PINNED, opened, session
 from varve.cli.context import chosen_settings
 from varve.cli.printing import Table
 from varve.cli.selection import who
@@ -24,16 +24,24 @@ if TYPE_CHECKING:
     from varve.model.batch import BatchId
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,99}")
+# The branch of each Iceberg table that readers are shown unless they name another.
+_BRANCH = "main"
 
 
 def take(name: str | None, environment: str | None) -> list[dict[str, Any]]:
     """Return namespace, table and metadata location of every Iceberg table, as plain values.
 
     With a name, tag what the tables show, and pin their batches, in one transaction. Raises VarveError for a name that
-    is none, an unknown environment, and a name for the tables of an environment.
+    is none or has a meaning of its own, an unknown environment, and a name for the tables of an environment.
     """
     if name is not None and not _NAME.fullmatch(name):
         raise VarveError(f"{name!r} is no name for a snapshot: letters, digits, and _ . - behind a letter.")
+    if name is not None and (name == _BRANCH or name.startswith(PINNED)):
+        raise VarveError(
+            f"{name} can be no name for a snapshot: {_BRANCH} is what readers of a table are shown, and names that "
+            f"begin with {PINNED} are those of pinned batches, which `varve unpin` takes away. Nothing was changed. "
+            "Choose another name."
+        )
     if name is not None and environment is not None:
         raise VarveError("only what is current in production can be named. Leave out the name, or --env.")
     with opened() as history:

@@ -415,6 +415,16 @@ def test_one_command_shows_and_names_the_tables_of_one_moment(builder: Builder, 
         snapshot.take("no name", None)
 
 
+@pytest.mark.parametrize("name", ["main", "pinned-1357387200000"])
+def test_what_names_something_else_names_no_snapshot(builder: Builder, sales: Dataset, name: str) -> None:
+    """What readers are shown is the branch main, and unpinning takes the other name away."""
+    builder.publish(sales, {PARIS: sold("one")})
+    with pytest.raises(VarveError, match=f"{name}.*Nothing was changed"):
+        snapshot.take(name, None)
+    refs = iceberg_table(builder.settings, sales).metadata.refs
+    assert {name: str(ref.snapshot_ref_type) for name, ref in refs.items()} == {"main": "branch"}
+
+
 def test_where_pyiceberg_is_not_installed_publishes_go_on_and_only_a_clause_is_refused(
     builder: Builder, sales: Dataset
 ) -> None:

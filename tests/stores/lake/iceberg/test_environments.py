@@ -11,6 +11,7 @@ import pytest
 from pyiceberg.exceptions import NoSuchTableError
 
 from tests.stores.lake.iceberg.readers import by_pyiceberg, iceberg_table
+from tests.stores.lake.iceberg.test_keeping import age, metadata_files, sweep
 from tests.support.sales import DAY, PARIS, STORE, ZURICH
 from varve.catalog.code.generations import Generations
 from varve.catalog.environments.environments import Environments
@@ -185,3 +186,25 @@ def test_no_environment_fails_a_publish_of_production(
         assert "It could not follow production: SyntaxError" in environment.hidden_because(sales)
         builder.publish(sales, {ZURICH: sold("latest")})
         assert environment.products(sales) == ["latest", "tried"]
+
+
+def test_an_environment_takes_only_what_is_current_at_its_base_and_a_sweep_goes_on(
+    builder: Builder, sales: Dataset
+) -> None:
+    """Of the snapshots that its base had then, a sweep may have taken some away."""
+    for product in ("one", "two"):
+        builder.publish(sales, {PARIS: sold(product), ZURICH: sold("stays")})
+    with sandbox(builder, sales) as environment:
+        builder.publish(sales, {PARIS: sold("three")})
+        sweep(builder, sales)
+        environment.publish(sales, {PARIS: sold("tried")})
+        assert environment.products(sales) == ["stays", "tried"]
+        table = iceberg_table(builder.settings, sales, environment.name)
+        shown = [by_pyiceberg(table, snapshot_id=each.snapshot_id) for each in table.snapshots()]
+        assert [sorted(row["product"] for row in rows) for rows in shown] == [["stays", "two"], ["stays", "tried"]]
+        before = metadata_files(builder, sales)
+        builder.publish(sales, {PARIS: sold("four")})
+        age(builder, sales, 5)
+        sweep(builder, sales)
+        assert before - metadata_files(builder, sales)
+        assert environment.products(sales) == ["stays", "tried"]

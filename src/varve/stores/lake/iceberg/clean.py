@@ -6,6 +6,7 @@ Not here: which batches may be deleted (varve/catalog/history/history.py) and wh
 from __future__ import annotations
 
 import datetime as dt
+import logging
 from contextlib import suppress
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from varve.stores.lake.iceberg.tables import IcebergTables
+
+logger = logging.getLogger(__name__)
 
 
 def is_metadata(location: str) -> bool:
@@ -80,8 +83,9 @@ def leftovers(tables: IcebergTables) -> Iterator[Leftover]:
         entries = files.ls(table_folder, detail=True, refresh=True)
         try:
             names = _named(tables, dataset)
-        except MetadataLost:
+        except MetadataLost as error:
             # What the rest of a damaged table is worth, a person must say.
+            logger.warning("%s: metadata of its Iceberg tables is lost, and none of it is swept: %s.", dataset, error)
             continue
         own = tables.folder(dataset)
         by_name = {entry["name"].rpartition("/")[2]: entry for entry in entries}

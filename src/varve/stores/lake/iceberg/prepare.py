@@ -143,7 +143,8 @@ class SnapshotPreparer:
             if (base := self.pointers.at_base(dataset.name)) is not None:
                 document = table_folder.document(base)
                 if metadata.is_followed(document, dataset):
-                    return document, True
+                    # A sweep may have taken the others away: of a base's metadata it keeps what is current there.
+                    return snapshots.without(document, {each["snapshot-id"] for each in document["snapshots"]}), True
         except MetadataLost as error:
             _warn_of_loss(dataset, error)
         return metadata.first(dataset, self.layout.table(dataset)), True

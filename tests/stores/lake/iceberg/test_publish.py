@@ -96,6 +96,36 @@ def test_columns_come_go_and_widen_as_declared(builder: Builder, sales: Dataset)
     assert [field.name for field in table.schema().fields] == ["product", "sold", "colour", "day", "store"]
 
 
+def test_a_column_that_goes_and_comes_back_is_read_in_all_snapshots(builder: Builder, sales: Dataset) -> None:
+    product = Column("product", ColumnType.STRING)
+    nested = ColumnType("ARRAY<STRUCT<name: STRING, n: MAP<STRING, INT>>>")
+    parts = [{"name": "cap", "n": [("g", 2)]}]
+    first = replace(sales, schema=Schema((Column("sold", ColumnType.INT), product, Column("parts", nested))))
+    builder.publish(first, {PARIS: [{"sold": 1, "product": "pen", "parts": parts}]})
+    less = replace(sales, schema=Schema((product,)))
+    builder.publish(less, {ZURICH: [{"product": "ink"}]})
+    back = (product, Column("new", nested), Column("parts", nested, "all of them"), Column("sold", ColumnType.BIGINT))
+    row: dict[str, Any] = {"product": "pad", "sold": 2**40, "parts": parts, "new": parts}
+    builder.publish(replace(sales, schema=Schema(back)), {DETROIT: [row]})
+    more = replace(sales, schema=Schema((Column("more", ColumnType.INT), *back)))
+    builder.publish(more, {DETROIT: [row | {"more": 7}]})
+
+    table = iceberg_table(builder.settings, sales)
+    assert by_pyiceberg(table) == by_polars(table) == by_duckdb(table)
+    names = ("product", "sold", "parts", "new", "more")
+    seen = [
+        {tuple(str(row.get(name)) for name in names) for row in by_pyiceberg(table, snapshot_id=each.snapshot_id)}
+        for each in table.snapshots()
+    ]
+    none, pieces = "None", str(parts)
+    pen, ink = ("pen", "1", pieces, none, none), ("ink", none, none, none, none)
+    pad = ("pad", str(2**40), pieces, pieces)
+    assert seen == [{pen}, {ink, ("pen", *ink[1:])}, {pen, ink, (*pad, none)}, {pen, ink, (*pad, "7")}]
+    columns = {field.name: field for field in table.schema().fields}
+    assert [*columns] == ["more", "product", "new", "parts", "sold", "day", "store"]
+    assert columns["parts"].doc == "all of them"
+
+
 @pytest.mark.parametrize(("before", "after"), [("INT", "DOUBLE"), ("DECIMAL(9,2)", "DECIMAL(12,4)")])
 def test_a_type_that_iceberg_cannot_follow_hides_the_table_until_all_is_rewritten(
     builder: Builder, sales: Dataset, before: str, after: str

@@ -173,7 +173,42 @@ def _by_library(document: Document, dataset: Dataset) -> Document:
     kept = {key: document[key] for key in ("snapshots", "refs", "snapshot-log", "metadata-log", "last-updated-ms")}
     if "current-snapshot-id" in document:
         kept["current-snapshot-id"] = document["current-snapshot-id"]
-    return made | kept
+    return _with_earlier_ids(made, document) | kept
+
+
+def _with_earlier_ids(made: Document, document: Document) -> Document:
+    """The changed document, in which columns that have come back have the ids that they had in the one before.
+
+    Files have no ids, and the mapping gives a name to one id only: with a new one, all earlier snapshots, which are
+    read by the schema of their time, would have NULL in the column. The types follow, or the change was refused.
+    """
+    before = {field["name"] for field in schema_of(document)["fields"]}
+    in_order = sorted(document["schemas"], key=lambda schema: int(schema["schema-id"]))
+    earlier = {field["name"]: field for schema in in_order for field in schema["fields"] if field["name"] not in before}
+    changed = schema_of(made)
+    back = {field["id"]: earlier[field["name"]] for field in changed["fields"] if field["name"] in earlier}
+    if not back:
+        return made
+    fields = [
+        field | {"id": old["id"], "type": old["type"] if isinstance(old["type"], dict) else field["type"]}
+        if (old := back.get(field["id"]))
+        else field
+        for field in changed["fields"]
+    ]
+    ids = {field["id"] for field in back.values()}
+    mapping = [
+        *(entry for entry in _mapping(made) if entry["field-id"] not in back.keys() | ids),
+        *(entry for entry in _mapping(document) if entry["field-id"] in ids),
+    ]
+    return made | {
+        "schemas": [schema if schema is not changed else changed | {"fields": fields} for schema in made["schemas"]],
+        "properties": made["properties"] | {_MAPPING: json.dumps(mapping)},
+    }
+
+
+def _mapping(document: Document) -> list[dict[str, Any]]:
+    mapping: list[dict[str, Any]] = json.loads(document["properties"][_MAPPING])
+    return mapping
 
 
 def _types(dataset: Dataset) -> dict[str, str]:

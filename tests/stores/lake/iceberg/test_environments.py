@@ -19,6 +19,7 @@ from varve.catalog.environments.overlay import EnvironmentCatalog
 from varve.model.partitions.key import PartitionKey
 from varve.model.partitions.partitioning import Partitioning
 from varve.model.schema import Column, ColumnType, Schema
+from varve.model.store_options import LakeOptions
 from varve.planning.graph import Graph
 from varve.stores.environments.store import EnvironmentStore
 
@@ -208,3 +209,36 @@ def test_an_environment_takes_only_what_is_current_at_its_base_and_a_sweep_goes_
         sweep(builder, sales)
         assert before - metadata_files(builder, sales)
         assert environment.products(sales) == ["stays", "tried"]
+
+
+@pytest.mark.parametrize("live", [False, True])
+def test_where_it_is_turned_off_in_an_environment_nobody_is_shown_its_base_in_place_of_it(
+    builder: Builder,
+    sales: Dataset,
+    live: bool,  # noqa: FBT001
+) -> None:
+    builder.publish(sales, {PARIS: sold("base"), ZURICH: sold("base")})
+    off = replace(sales, lake=LakeOptions(iceberg=False))
+    with sandbox(builder, sales, live=live) as environment:
+        assert environment.products(sales) == ["base", "base"]
+        environment.publish(off, {PARIS: sold("tried")})
+        assert "no Iceberg side" in environment.hidden_because(sales)
+        builder.publish(sales, {ZURICH: sold("later")})
+        assert "no Iceberg side" in environment.hidden_because(sales)
+        environment.publish(sales, {PARIS: sold("tried", "again")})
+        assert environment.products(sales) == ["again", "later" if live else "base", "tried"]
+        environment.publish(off, {PARIS: sold("tried")})
+        assert "no Iceberg side" in environment.hidden_because(sales)
+
+
+def test_a_live_environment_follows_production_where_that_has_no_iceberg_table(
+    builder: Builder, sales: Dataset
+) -> None:
+    builder.publish(sales, {PARIS: sold("base"), ZURICH: sold("base")})
+    off = replace(sales, lake=LakeOptions(iceberg=False))
+    with sandbox(builder, sales, live=True) as environment:
+        environment.publish(sales, {PARIS: sold("tried")})
+        builder.publish(off, {ZURICH: sold("later")})
+        with pytest.raises(NoSuchTableError):
+            iceberg_table(builder.settings, sales)
+        assert environment.products(sales) == ["later", "tried"]

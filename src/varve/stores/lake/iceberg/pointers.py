@@ -96,7 +96,8 @@ _FORGET_SNAPSHOTS = """
 _TURN_OFF = """
     update varve.iceberg_table
     set metadata_location = null, previous_metadata_location = null, hidden_because = %s
-    where dataset = any(%s) and environment is not distinct from %s and metadata_location is not null
+    where dataset = any(%s) and environment is not distinct from %s
+      and (metadata_location is not null or hidden_because = '')
 """
 _DROP = "delete from varve.iceberg_table where dataset = %s"
 _DROP_SNAPSHOTS = "delete from varve.iceberg_snapshot where dataset = %s"
@@ -149,14 +150,17 @@ class Pointers:
     def lock(self, dataset: str) -> Pointer:
         """In a transaction: the pointer of a dataset's table, made where there is none, which nobody else moves now."""
         self.announce([dataset])
-        namespace, _, table = dataset.partition(".")
-        namespace = namespace if self.environment is None else f"{namespace}__{self.environment}"
         row = self.connection.execute(_LOCK, (dataset, self.environment)).fetchone()
         if row is None:
-            self.connection.execute(_ENSURE, (dataset, self.environment, namespace, table))
+            self._ensure(dataset)
             row = self.connection.execute(_LOCK, (dataset, self.environment)).fetchone()
         assert row is not None, "the row was made, and nobody drops the dataset while it is published"
         return Pointer(*row)
+
+    def _ensure(self, dataset: str) -> None:
+        namespace, _, table = dataset.partition(".")
+        namespace = namespace if self.environment is None else f"{namespace}__{self.environment}"
+        self.connection.execute(_ENSURE, (dataset, self.environment, namespace, table))
 
     def lock_against_writers(self, dataset: str) -> None:
         """In a transaction: wait until nobody writes metadata of the dataset anywhere; nobody begins then."""
@@ -171,7 +175,12 @@ class Pointers:
         self.connection.execute(_HIDE, (reason, dataset, self.environment))
 
     def turn_off(self, datasets: list[str]) -> None:
-        """Show none of these tables any more, because their datasets, or the settings, say so."""
+        """Show none of these tables any more, because their datasets, or the settings, say so.
+
+        Without a row, an environment would be shown what is current at its base.
+        """
+        for dataset in () if self.environment is None else datasets:
+            self._ensure(dataset)
         self.connection.execute(_TURN_OFF, (TURNED_OFF, datasets, self.environment))
 
     def note(self, dataset: str, snapshot_id: int, build_id: int | None, location: str, at: dt.datetime) -> None:

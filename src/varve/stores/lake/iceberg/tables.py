@@ -92,25 +92,10 @@ class IcebergTables:
             if others:
                 # What nobody moves any more must not be shown as if it were current.
                 self.pointers.turn_off(others)
-            if not shown:
-                return
-            prepared = [
-                early if early is not None and preparer.is_right(early) else preparer.prepared(build)
-                for build, early in zip(shown, ahead, strict=True)
-            ]
-            instant = self._instant(shown)
-            written = self._written(prepared, instant)
-            locked = [self.pointers.lock(build.dataset.name) for build in shown]
-            if locked != [each.pointer for each in prepared]:
-                # Another publish came between. From here on none can.
-                prepared = [
-                    each if each.pointer == pointer else preparer.prepared(each.build, pointer)
-                    for each, pointer in zip(prepared, locked, strict=True)
-                ]
-                written = self._written(prepared, instant)
-            for each, change in zip(prepared, written, strict=True):
-                self._show(each, change)
-            self._follow_live([build.dataset for build in shown])
+            if shown:
+                self._show_prepared(preparer, shown, ahead)
+            # Also where production has no table: an environment may have one.
+            self._follow_live([build.dataset for build in builds])
 
     def write_again(self, dataset: Dataset) -> int:
         """Let the table have exactly what is current, by the catalog. Returns in how many partitions it differed.
@@ -239,6 +224,27 @@ class IcebergTables:
             change = SnapshotPreparer(self.layout, self.catalog).change(dataset, current, found, different, None)
             self._move_on(dataset, pointer, document, change)
         return ""
+
+    def _show_prepared(
+        self, preparer: SnapshotPreparer, builds: Sequence[Build], ahead: Sequence[Prepared | None]
+    ) -> None:
+        """After the catalog has changed: move the tables of these builds, by what was prepared before where it fits."""
+        prepared = [
+            early if early is not None and preparer.is_right(early) else preparer.prepared(build)
+            for build, early in zip(builds, ahead, strict=True)
+        ]
+        instant = self._instant(builds)
+        written = self._written(prepared, instant)
+        locked = [self.pointers.lock(build.dataset.name) for build in builds]
+        if locked != [each.pointer for each in prepared]:
+            # Another publish came between. From here on none can.
+            prepared = [
+                each if each.pointer == pointer else preparer.prepared(each.build, pointer)
+                for each, pointer in zip(prepared, locked, strict=True)
+            ]
+            written = self._written(prepared, instant)
+        for each, change in zip(prepared, written, strict=True):
+            self._show(each, change)
 
     def _instant(self, builds: Sequence[Build]) -> int:
         moments = [self.pointers.published_at(build.dataset.name, build.batch_id.millis) for build in builds]

@@ -18,7 +18,7 @@ from pyiceberg.table import StaticTable
 
 from tests.cdc.waits import until
 from tests.stores.lake.iceberg.readers import by_pyiceberg, by_text, iceberg_table
-from tests.support.sales import PARIS, ZURICH
+from tests.support.sales import PARIS, ZURICH, key
 from varve.catalog.catalog import Catalog
 from varve.catalog.environments.environments import Environments
 from varve.catalog.environments.overlay import EnvironmentCatalog
@@ -442,3 +442,49 @@ def test_where_pyiceberg_is_not_installed_publishes_go_on_and_only_a_clause_is_r
             without.publish(build, staged)
     builder.publish(sales, {ZURICH: sold("four")})
     agree(builder, sales)
+
+
+def test_metadata_of_snapshots_that_have_left_a_table_is_swept_though_no_batch_was_replaced(
+    builder: Builder, sales: Dataset
+) -> None:
+    builder.keep = 3
+    with builder.store() as store:
+        environments, name = Environments(store.catalog.connection), f"k{sales.db}"
+        for day in range(1, 11):
+            builder.publish(sales, {key("Paris", day): sold(str(day))})
+            if day == 4:
+                environments.create(name, by="ann")
+        before = metadata_files(builder, sales)
+        age(builder, sales, 5)
+        sweep(builder, sales, orphans_older_than=dt.timedelta(hours=1))
+        # The last three, and that on which the environment stands.
+        assert documents(builder, sales) == ["00003", "00007", "00008", "00009"]
+        assert len(metadata_files(builder, sales)) < len(before)
+        assert products(builder, sales, name) == ["1", "2", "3", "4"]
+        table = iceberg_table(builder.settings, sales)
+        assert [len(by_pyiceberg(table, snapshot_id=each.snapshot_id)) for each in table.snapshots()] == [8, 9, 10]
+        environments.drop(name)
+    agree(builder, sales)
+
+
+def test_an_environment_that_is_made_after_a_repair_is_shown_what_was_published_last(
+    builder: Builder, sales: Dataset
+) -> None:
+    builder.keep = 1
+    builder.publish(sales, {PARIS: sold("one")})
+    number = builder.publish(sales, {PARIS: sold("two")})
+    folder = Path(builder.settings.lake) / sales.db / sales.table / PARIS.path / number.folder
+    (file,) = folder.glob("*.parquet")
+    shutil.copy(file, folder / "part-9.parquet")
+    assert write_again(builder, sales) == 0, "it is damaged"
+    (folder / "part-9.parquet").unlink()
+    shutil.move(file, folder / "part-9.parquet")
+    assert write_again(builder, sales) == 1
+    with builder.store() as store:
+        name = f"r{sales.db}"
+        Environments(store.catalog.connection).create(name, by="ann")
+        location = iceberg_table(builder.settings, sales, name).metadata_location
+        age(builder, sales, 5)
+        sweep(builder, sales, orphans_older_than=dt.timedelta(hours=1))
+        assert Path(location.removeprefix("file://")).exists()
+        Environments(store.catalog.connection).drop(name)

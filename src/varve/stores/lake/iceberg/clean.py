@@ -66,8 +66,7 @@ def let_go(tables: IcebergTables, dataset: str, locations: Sequence[str]) -> int
             gone |= needing
             kept |= {each["snapshot-id"] for each in changed["snapshots"]}
         if gone:
-            pointers_of_all = Pointers(connection)
-            pointers_of_all.forget_snapshots(dataset, sorted(kept))
+            Pointers(connection).forget_snapshots(dataset, sorted(kept), everywhere=True)
     return len(gone)
 
 

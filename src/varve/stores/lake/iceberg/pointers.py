@@ -84,14 +84,18 @@ _SNAPSHOT_OF = """
     select snapshot_id from varve.iceberg_snapshot where dataset = %s and environment is null and build_id = %s
 """
 _OWNERS = "select environment from varve.iceberg_table where dataset = %s order by environment nulls first"
+# Not the one of the last publish, on which an environment stands that is made next, nor those on which others stand.
 _FORGET_SNAPSHOTS = """
     delete from varve.iceberg_snapshot s
-    where s.dataset = %s and not s.snapshot_id = any(%s::bigint[])
-      and s.metadata_location not in (
-        select b.metadata_location from varve.environment e cross join lateral (
-            select i.metadata_location from varve.iceberg_snapshot i join varve.publish p using (dataset, build_id)
-            where i.dataset = s.dataset and i.environment is null and p.id <= e.base order by p.id desc limit 1
-        ) b where e.base is not null)
+    where s.dataset = %(dataset)s and not s.snapshot_id = any(%(kept)s::bigint[])
+      and (%(everywhere)s or s.environment is not distinct from %(environment)s)
+      and not exists (
+        select from varve.publish p
+        where (p.dataset, p.build_id) = (s.dataset, s.build_id) and s.environment is null and (
+            not exists (select from varve.publish n where n.dataset = p.dataset and n.id > p.id)
+            or exists (
+                select from varve.environment e where p.id <= e.base and not exists (
+                    select from varve.publish n where n.dataset = p.dataset and n.id > p.id and n.id <= e.base))))
 """
 _TURN_OFF = """
     update varve.iceberg_table
@@ -231,9 +235,13 @@ class Pointers:
         row = self.connection.execute(_SNAPSHOT_OF, (dataset, build_id)).fetchone()
         return None if row is None else row[0]
 
-    def forget_snapshots(self, dataset: str, kept: list[int]) -> None:
-        """Forget the metadata of all snapshots but these; that on which an environment stands is kept."""
-        self.connection.execute(_FORGET_SNAPSHOTS, (dataset, kept))
+    def forget_snapshots(self, dataset: str, kept: list[int], *, everywhere: bool = False) -> None:
+        """Forget the metadata of all snapshots but these, also of other environments' tables where it is `everywhere`.
+
+        That on which an environment stands, or would if it were made now, is kept.
+        """
+        parameters = {"dataset": dataset, "kept": kept, "everywhere": everywhere, "environment": self.environment}
+        self.connection.execute(_FORGET_SNAPSHOTS, parameters)
 
     def drop(self, dataset: str) -> None:
         """Forget the tables of a dataset, in every environment."""

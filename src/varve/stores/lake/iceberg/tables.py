@@ -294,6 +294,8 @@ class IcebergTables:
         self.pointers.move(dataset.name, location)
         at = _EPOCH + document["last-updated-ms"] * _MILLISECOND
         self.pointers.note(dataset.name, document["current-snapshot-id"], build_id, location, at)
+        # What has left the table's metadata: a sweep then finds the metadata with which it came.
+        self.pointers.forget_snapshots(dataset.name, [each["snapshot-id"] for each in document["snapshots"]])
 
 
 def _is_whole(batch: Batch, found: Listed) -> bool:

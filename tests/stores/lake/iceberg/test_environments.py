@@ -242,3 +242,31 @@ def test_a_live_environment_follows_production_where_that_has_no_iceberg_table(
         with pytest.raises(NoSuchTableError):
             iceberg_table(builder.settings, sales)
         assert environment.products(sales) == ["later", "tried"]
+
+
+def test_an_environment_is_shown_no_older_state_than_that_of_its_base(builder: Builder, sales: Dataset) -> None:
+    builder.publish(sales, {PARIS: sold("first"), ZURICH: sold("first")})
+    builder.publish(replace(sales, lake=LakeOptions(iceberg=False)), {PARIS: sold("second")})
+    with sandbox(builder, sales) as environment:
+        builder.publish(sales, {PARIS: sold("third")})
+        assert environment.hidden_because(sales) == ""
+        environment.publish(sales, {ZURICH: sold("tried")})
+        assert environment.products(sales) == ["second", "tried"]
+        assert products(builder, sales) == ["first", "third"]
+
+
+def test_what_an_environment_has_computed_is_not_replaced_by_its_base_where_it_has_no_table(
+    builder: Builder, sales: Dataset
+) -> None:
+    """As where production has begun to have Iceberg tables after that."""
+    builder.on = False
+    builder.publish(sales, {PARIS: sold("base"), ZURICH: sold("base")})
+    with sandbox(builder, sales, live=True) as environment:
+        environment.publish(sales, {PARIS: sold("tried")})
+        environment.catalog.connection.execute("delete from varve.iceberg_table where dataset = %s", (sales.name,))
+        builder.on = True
+        builder.publish(sales, {ZURICH: sold("later")})
+        assert products(builder, sales) == ["base", "later"]
+        assert environment.hidden_because(sales) == ""
+        environment.publish(sales, {PARIS: sold("tried", "again")})
+        assert environment.products(sales) == ["again", "later", "tried"]

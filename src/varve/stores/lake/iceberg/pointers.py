@@ -1,6 +1,6 @@
 """The pointers at the metadata of Iceberg tables, as rows of the catalog's database; the SQL for them.
 
-Not here: the views that engines read (varve/catalog/upgrade_12.sql), and the metadata itself.
+Not here: the views that engines read (varve/catalog/upgrade_18.sql), and the metadata itself.
 """
 
 from __future__ import annotations
@@ -52,8 +52,11 @@ _PUBLISHED_AT = "select published_at from varve.publish where dataset = %s and b
 _AT_BASE = """
     select s.metadata_location from varve.environment e
     left join lateral (
-        select s.metadata_location from varve.iceberg_snapshot s join varve.publish p using (dataset, build_id)
-        where s.dataset = %(dataset)s and s.environment is null and p.id <= e.base order by p.id desc limit 1
+        select i.metadata_location from (
+            select p.build_id from varve.publish p where p.dataset = %(dataset)s and p.id <= e.base
+            order by p.id desc limit 1
+        ) l join varve.iceberg_snapshot i
+            on (i.dataset, i.build_id) = (%(dataset)s, l.build_id) and i.environment is null
     ) s on true
     where e.name = %(environment)s and e.base is not null
     union all

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import psycopg
 
 OWNER, READER = "varve_owner", "varve_reader"
-# For engines that read Iceberg: it sees where the metadata of tables is, and nothing else (catalog/upgrade_12.sql).
+# For engines that read Iceberg: it sees where the metadata of tables is, and nothing else (catalog/upgrade_18.sql).
 ICEBERG = "varve_iceberg"
 _HAS_ICEBERG = "select from pg_catalog.pg_namespace where nspname = 'varve_iceberg'"
 _ICEBERG_VIEWS = ("iceberg_tables", "iceberg_namespace_properties")

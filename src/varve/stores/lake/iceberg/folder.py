@@ -33,6 +33,8 @@ NAME = "_iceberg"
 # How the names of documents end; they begin with their number.
 DOCUMENT = ".metadata.json"
 _THREADS = 8
+# So many descriptions of batches are read before it is looked whether that is enough.
+_ASKED_AT_ONCE = 500
 
 
 class MetadataLost(VarveError):
@@ -175,7 +177,7 @@ def data_files(
 def unfollowed_batches(layout: Layout, document: Document, batches: Iterable[Batch | CurrentFolder]) -> list[str]:
     """What of batches Iceberg's readers would read wrong by a document: their types, and their partition columns.
 
-    The types are those of their descriptions.
+    The types are those of their descriptions. The oldest batches are asked first, and no others where that is enough.
     """
     files, _ = open_files(layout.root)
     declared, names = declared_types(document), partition_types(document).keys()
@@ -191,5 +193,10 @@ def unfollowed_batches(layout: Layout, document: Document, batches: Iterable[Bat
             return []
         return unfollowed({column.name: str(column.type) for column in columns}, declared)
 
+    oldest_first = sorted(batches, key=lambda batch: batch.batch_id)
     with ThreadPoolExecutor(_THREADS) as pool:
-        return sorted({problem for problems in pool.map(look, batches) for problem in problems})
+        for start in range(0, len(oldest_first), _ASKED_AT_ONCE):
+            answers = pool.map(look, oldest_first[start : start + _ASKED_AT_ONCE])
+            if problems := {problem for answer in answers for problem in answer}:
+                return sorted(problems)
+    return []

@@ -174,14 +174,24 @@ class SnapshotPreparer:
                 document = metadata.of_generation(document, _generation(build))
         except NotFollowed as error:
             return Prepared(build, pointer, hide_because=str(error))
+        # Asked before all folders are listed: each publish of an environment does so while its table is hidden.
+        begins = is_new and snapshots.current_snapshot(document) is None
+        if begins and (problem := self._unfollowed(build, document, current, current)):
+            return Prepared(build, pointer, hide_because=problem)
         table_folder = MetadataFolder.of(self.layout, dataset.name)
         found = folders.listed(self.layout, [batch.location for batch in current.values()])
         touched = differing(table_folder, document, current, found) if is_new else build.paths
-        older = [current[path] for path in touched if path in current and current[path].batch_id != build.batch_id]
-        if older and (problems := folders.unfollowed_batches(self.layout, document, older)):
-            return Prepared(build, pointer, hide_because=" ".join(problems))
+        if not begins and (problem := self._unfollowed(build, document, current, touched)):
+            return Prepared(build, pointer, hide_because=problem)
         change = self.change(dataset, current, found, touched, build.batch_id.millis)
         return Prepared(build, pointer, document, snapshots.written(table_folder, document, change))
+
+    def _unfollowed(
+        self, build: Build, document: Document, current: Mapping[str, Batch | CurrentFolder], paths: Iterable[str]
+    ) -> str:
+        """What readers would read wrong of the batches of these partitions that are not of the build; "" if nothing."""
+        older = [current[path] for path in paths if path in current and current[path].batch_id != build.batch_id]
+        return " ".join(folders.unfollowed_batches(self.layout, document, older)) if older else ""
 
     def _stays_hidden(self, pointer: Pointer, build: Build) -> bool:
         """Whether the table stays hidden: its files are of types that readers do not follow, in readers' generation.

@@ -5,13 +5,14 @@ from __future__ import annotations
 import datetime as dt
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyiceberg.exceptions import NoSuchTableError
 
 from tests.stores.lake.iceberg.readers import by_pyiceberg, iceberg_table
-from tests.stores.lake.iceberg.test_keeping import age, metadata_files, sweep
+from tests.stores.lake.iceberg.test_keeping import age, metadata_files, sweep, write_again
 from tests.support.sales import DAY, PARIS, STORE, ZURICH
 from varve.catalog.code.generations import Generations
 from varve.catalog.environments.environments import Environments
@@ -270,3 +271,19 @@ def test_what_an_environment_has_computed_is_not_replaced_by_its_base_where_it_h
         assert environment.hidden_because(sales) == ""
         environment.publish(sales, {PARIS: sold("tried", "again")})
         assert environment.products(sales) == ["again", "later", "tried"]
+
+
+def test_a_repair_shows_environments_too_what_was_published_last(builder: Builder, sales: Dataset) -> None:
+    builder.on = False
+    builder.publish(sales, {PARIS: sold("one"), ZURICH: sold("one")})
+    with sandbox(builder, sales) as environment:
+        builder.on = True
+        assert environment.hidden_because(sales) == ""
+        assert write_again(builder, sales) == 2
+        assert environment.products(sales) == ["one", "one"]
+        for path in (Path(builder.settings.lake) / sales.db / sales.table / "_iceberg").iterdir():
+            path.unlink()
+        assert write_again(builder, sales) == 2
+        assert environment.products(sales) == ["one", "one"]
+        builder.publish(sales, {PARIS: sold("two")})
+        assert environment.products(sales) == ["one", "one"]

@@ -483,7 +483,9 @@ def test_an_environment_that_is_made_after_a_repair_is_shown_what_was_published_
     with builder.store() as store:
         name = f"r{sales.db}"
         Environments(store.catalog.connection).create(name, by="ann")
-        location = iceberg_table(builder.settings, sales, name).metadata_location
+        table = iceberg_table(builder.settings, sales, name)
+        assert by_pyiceberg(table) == by_pyiceberg(iceberg_table(builder.settings, sales))
+        location = table.metadata_location
         age(builder, sales, 5)
         sweep(builder, sales, orphans_older_than=dt.timedelta(hours=1))
         assert Path(location.removeprefix("file://")).exists()

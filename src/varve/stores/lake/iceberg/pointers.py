@@ -48,6 +48,16 @@ _NOTE = """
     values (%s, %s, %s, %s, %s, %s)
     on conflict (dataset, snapshot_id) do update set metadata_location = excluded.metadata_location
 """
+# A repair's snapshot is what is current since that publish; tags and environments that ask for it get this one.
+_NOTE_LAST_PUBLISH = """
+    with last as (
+        select p.dataset, p.build_id from varve.publish p where p.dataset = %(dataset)s order by p.id desc limit 1
+    )
+    update varve.iceberg_snapshot s
+    set build_id = case when s.snapshot_id = %(snapshot)s then last.build_id end
+    from last where s.dataset = last.dataset and s.environment is null
+      and (s.snapshot_id = %(snapshot)s or s.build_id = last.build_id)
+"""
 _PUBLISHED_AT = "select published_at from varve.publish where dataset = %s and build_id = %s"
 _AT_BASE = """
     select s.metadata_location from varve.environment e
@@ -193,6 +203,10 @@ class Pointers:
     def note(self, dataset: str, snapshot_id: int, build_id: int | None, location: str, at: dt.datetime) -> None:
         """Record which metadata a snapshot has come with."""
         self.connection.execute(_NOTE, (dataset, self.environment, snapshot_id, build_id, location, at))
+
+    def note_last_publish(self, dataset: str, snapshot_id: int) -> None:
+        """Record that a snapshot of production's table shows what is current since the last publish."""
+        self.connection.execute(_NOTE_LAST_PUBLISH, {"dataset": dataset, "snapshot": snapshot_id})
 
     def published_at(self, dataset: str, build_id: int) -> dt.datetime | None:
         """When a build was published; None for one of an environment, whose publishes are not recorded."""

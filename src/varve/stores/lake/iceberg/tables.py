@@ -130,7 +130,9 @@ class IcebergTables:
                 different = [path for path in different if path not in current or _is_whole(current[path], found)]
             if not different and not is_new and pointer.location == pointer.written:
                 return 0
-            self._move_on(dataset, pointer, document, preparer.change(dataset, current, found, different, None))
+            shown = self._move_on(dataset, pointer, document, preparer.change(dataset, current, found, different, None))
+            if not self.catalog.environment:
+                self.pointers.note_last_publish(dataset.name, shown)
             return max(len(different), 1)
 
     def name_publishes(self, dataset: str, publishes: Mapping[str, BatchId | None]) -> None:
@@ -283,12 +285,13 @@ class IcebergTables:
             version = folders.version_of(pointer.written) + 1
         return self.folder(dataset.name).keep(document, version)
 
-    def _move_on(self, dataset: Dataset, pointer: Pointer, document: Document, change: Change) -> None:
-        """Show one more snapshot of a table whose pointer is locked, of no publish."""
+    def _move_on(self, dataset: Dataset, pointer: Pointer, document: Document, change: Change) -> int:
+        """Show one more snapshot of a table whose pointer is locked, of no publish. Returns its id."""
         snapshot = snapshots.written(self.folder(dataset.name), document, change)
         at = max(milliseconds(self.catalog.instant()), document["last-updated-ms"] + 1)
         document = snapshots.add(document, snapshot, at=at, keep=self.keep)
         self._move(dataset, document, self._kept(dataset, pointer, document))
+        return int(document["current-snapshot-id"])
 
     def _move(self, dataset: Dataset, document: Document, location: str, build_id: int | None = None) -> None:
         self.pointers.move(dataset.name, location)

@@ -51,7 +51,7 @@ class Published:
     """What engines are to read.
 
     Attributes:
-        typed, evolved: a dataset with every type, and one whose columns came, went and became wider.
+        typed, evolved: a dataset with every type, and one whose columns came, went, became wider and came back.
         together: three datasets that are published together, twice; `instants`, when.
     """
 
@@ -73,6 +73,8 @@ def published(builder: Builder) -> Published:
     builder.publish(replace(evolved, schema=Schema(wide)), {ZURICH: [{"product": "ink", "sold": 2**40}]})
     evolved = replace(evolved, schema=Schema((*wide, Column("colour", ColumnType.array(ColumnType.STRING)))))
     builder.publish(evolved, {DETROIT: [{"product": "pad", "sold": 3, "colour": ["red"]}]})
+    evolved = replace(evolved, schema=Schema((*evolved.schema.columns, narrow[2])))
+    builder.publish(evolved, {DETROIT: [{"product": "pad", "sold": 3, "colour": ["red"], "gone": "y"}]})
     together, instants = [sales_dataset(StoreKind.LAKE) for _ in range(3)], []
     for product in ("old", "new"):
         row = {"product": product, "sold": 1, "price": 1.5, "at": NOON}
@@ -113,6 +115,9 @@ def reads_everything(published: Published, engine: Engine) -> None:
         names = ", ".join(map(engine.quoted, expected[0]))
         (rows,) = engine.ask([f"select {names} from varve.{dataset.name}"])
         assert sorted(rows, key=str) == sorted([[as_json(each) for each in row.values()] for row in expected], key=str)
+    first = iceberg_table(settings, published.evolved).snapshots()[0].timestamp_ms
+    was = engine.as_of(f"varve.{published.evolved.name}", dt.datetime.fromtimestamp(first / 1_000, dt.UTC))
+    assert engine.ask([f"select product, gone from {was}"]) == [[["pen", "x"]]]
     queries = [
         f"select i from varve.{published.typed.name} where day = date '2013-01-05' and store = {engine.literal(store)} "
         "and n is not null"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -168,6 +169,31 @@ def test_a_type_that_iceberg_cannot_follow_hides_the_table_until_all_is_rewritte
     with builder.store() as store:
         assert store.iceberg is not None
         assert store.iceberg.write_again(wider) == 2
+    all_agree(builder, wider)
+
+
+def test_a_hidden_table_is_not_shown_with_an_earlier_batch_in_place_of_a_damaged_one(
+    builder: Builder, sales: Dataset
+) -> None:
+    first = replace(sales, schema=Schema((Column("price", ColumnType.INT),)))
+    old = builder.publish(first, {PARIS: [{"price": 1}]})
+    wider = replace(sales, schema=Schema((Column("price", ColumnType.DOUBLE),)))
+    builder.publish(wider, {PARIS: [{"price": 2}]})
+    with builder.store() as store:
+        assert store.iceberg is not None
+        assert store.iceberg.write_again(wider) == 1
+    builder.go_back(wider, {PARIS: old.millis})
+    number = builder.publish(wider, {PARIS: [{"price": 3}]})
+    folder = Path(builder.settings.lake) / sales.db / sales.table / PARIS.path / number.folder
+    (file,) = folder.glob("*.parquet")
+    shutil.copy(file, folder / "part-9.parquet")
+    with builder.store() as store:
+        assert store.iceberg is not None
+        assert store.iceberg.write_again(wider) == 0
+        with pytest.raises(NoSuchTableError):
+            iceberg_table(builder.settings, sales)
+        (folder / "part-9.parquet").unlink()
+        assert store.iceberg.write_again(wider) == 1
     all_agree(builder, wider)
 
 

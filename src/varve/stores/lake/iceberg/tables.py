@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from varve.catalog.environments.overlay import EnvironmentCatalog
-from varve.model.errors import VarveError
+from varve.model.errors import VarveError, some
 from varve.services.distribution import install_command
 from varve.stores.lake.iceberg import folder as folders
 from varve.stores.lake.iceberg import metadata, snapshots
@@ -127,7 +127,11 @@ class IcebergTables:
                 return 0
             if not is_new:
                 # A damaged folder is not shown as if it were whole: readers go on being refused by a file that is gone.
-                different = [path for path in different if path not in current or _is_whole(current[path], found)]
+                damaged = _damaged(different, current, found)
+                if damaged and pointer.location is None:
+                    self.pointers.hide(dataset.name, _hidden_by(damaged))
+                    return 0
+                different = [path for path in different if path not in damaged]
             if not different and not is_new and pointer.location == pointer.written:
                 return 0
             shown = self._move_on(dataset, pointer, document, preparer.change(dataset, current, found, different, None))
@@ -221,7 +225,10 @@ class IcebergTables:
         declared = metadata.partition_types(metadata.first(dataset, self.layout.table(dataset)))
         if added and metadata.partition_types(document) != declared:
             return "Production has partition columns of other types."
-        different = [path for path in different if path not in current or _is_whole(current[path], found)]
+        damaged = _damaged(different, current, found)
+        if damaged and pointer.location is None:
+            return _hidden_by(damaged)
+        different = [path for path in different if path not in damaged]
         if different or pointer.location != pointer.written:
             change = SnapshotPreparer(self.layout, self.catalog).change(dataset, current, found, different, None)
             self._move_on(dataset, pointer, document, change)
@@ -301,8 +308,15 @@ class IcebergTables:
         self.pointers.forget_snapshots(dataset.name, [each["snapshot-id"] for each in document["snapshots"]])
 
 
-def _is_whole(batch: Batch, found: Listed) -> bool:
-    return sum(size for _, size, _ in found[batch.location]) == batch.size
+def _damaged(paths: Sequence[str], current: Mapping[str, Batch], found: Listed) -> set[str]:
+    """Those of the partitions whose folders are not as they were published."""
+    batches = {path: current[path] for path in paths if path in current}
+    return {path for path, batch in batches.items() if sum(size for _, size, _ in found[batch.location]) != batch.size}
+
+
+def _hidden_by(damaged: set[str]) -> str:
+    """Why a hidden table stays so: what it had of these partitions when it was shown last need not be current now."""
+    return f"The folders of {some(sorted(damaged))} are not as they were published."
 
 
 def milliseconds(moment: dt.datetime) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import itertools
 import logging
 import shutil
 import socket
@@ -21,11 +23,19 @@ from dagster._core.remote_origin import (  # noqa: TID251 - a queued run cannot 
     RemoteJobOrigin,
     RemoteRepositoryOrigin,
 )
+from dagster._utils.schedules import schedule_execution_time_iterator
 from dagster_shared.record import replace
 
 from tests.support.project import ROOT
 from varve.catalog.living.leases import Leases
-from varve.dagster.internal import add_partition_metadata, step_asset, step_identity, step_of, step_partition_keys
+from varve.dagster.internal import (
+    add_partition_metadata,
+    previous_tick,
+    step_asset,
+    step_identity,
+    step_of,
+    step_partition_keys,
+)
 from varve.dagster.leases.leases import dead_runs, end_dead
 from varve.services.settings import Settings
 
@@ -44,6 +54,16 @@ def leases(connection: psycopg.Connection) -> Leases:
 def test_the_private_names_are_those_of_this_version() -> None:
     """When this fails, read the adapter against the new version before changing the number."""
     assert version("dagster").split(".")[:2] == ["1", "13"]
+
+
+@pytest.mark.parametrize("zone", ["Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asia/Kolkata"])
+@pytest.mark.parametrize("cron", ["0 1 * * *", "30 2 * * *", "0 2 * * 0", "35 */2 * * *", "@hourly", "0 2 1 * *"])
+def test_the_tick_before_is_the_one_at_which_dagster_ticked(cron: str, zone: str) -> None:
+    begin, end = (dt.datetime(2026, month, 1, tzinfo=dt.UTC).timestamp() for month in (3, 12))
+    dagsters = schedule_execution_time_iterator(begin, cron, zone)
+    ticks = list(itertools.takewhile(lambda tick: tick.timestamp() < end, dagsters))
+    before = [previous_tick(cron, zone, tick) for tick in ticks[1:]]
+    assert [tick.timestamp() for tick in before] == [tick.timestamp() for tick in ticks[:-1]]
 
 
 class Recording(dg.IOManager):

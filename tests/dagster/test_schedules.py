@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.project import ROOT
 from varve.dagster.assets.datasets import dataset_asset
-from varve.dagster.automation.schedules import partition_schedule
+from varve.dagster.automation.schedules import keys_at, partition_schedule
 from varve.dagster.automation.sensors import REASON_TAG
 from varve.dagster.definitions import build_defs
 from varve.dagster.partitions.dynamic_sets import PartitionSets
@@ -151,6 +151,25 @@ def test_two_ticks_ask_for_neighbouring_windows_once_each(ticks: Ticks) -> None:
     assert [[ends_of(request) for request in requests] for requests in requested] == [
         [("2013-01-05T00", "2013-01-05T05")], [("2013-01-05T06", "2013-01-05T11")],
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("zone", "cron", "switch", "offset"),
+    [
+        ("Europe/Berlin", "0 2 * * *", "2026-10-25", "+01:00"),
+        (NEW_YORK, "0 1 * * *", "2026-11-01", "-05:00"),
+    ],
+)
+def test_a_tick_at_a_time_that_the_clock_shows_twice_completes_the_day_before_it(
+    zone: str, cron: str, switch: str, offset: str
+) -> None:
+    daily = dataset(TimeDimension.of("day", "@daily", "2026-01-01", "2027-01-01", timezone=zone))
+    # Dagster ticks when the clock shows the time for the second time.
+    tick = pendulum.parse(f"{switch}T{cron.split()[1]:>02}:00{offset}")
+    assert isinstance(tick, pendulum.DateTime)
+    days = [keys_at(daily, cron, zone, moment) for moment in (tick, tick.add(days=1))]
+    yesterday = pendulum.parse(switch).subtract(days=1).to_date_string()  # type: ignore[union-attr]
+    assert [[key.path for key in keys] for keys in days] == [[f"day={yesterday}"], [f"day={switch}"]]
 
 
 def test_a_schedule_in_another_zone_asks_for_what_ended_between_its_own_ticks(ticks: Ticks) -> None:

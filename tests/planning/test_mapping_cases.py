@@ -30,7 +30,7 @@ from varve.planning.judgement.wait_policy import verdict
 from varve.planning.mapping.dataset_mapping import Dependency, listed
 from varve.planning.mapping.partition_subset import PartitionBox, TimeSpans, choice_of
 from varve.planning.reconcile import reconcile
-from varve.planning.schedule_ticks import completed, previous_tick
+from varve.planning.schedule_ticks import completed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -192,8 +192,7 @@ def hourly_ticks_over_days(case: Case) -> dict[str, object]:
     first, last = pendulum.datetime(2024, 6, 10, 1), pendulum.datetime(2024, 6, 11)
     ticks = list(pendulum.interval(first, last).range("hours"))
     for tick in ticks:
-        before = pendulum.from_timestamp(previous_tick("@hourly", "UTC", tick))
-        keys = completed(grained(Grain.DAY), before, tick)
+        keys = completed(grained(Grain.DAY), tick.subtract(hours=1), tick)
         runs += [[tick.format("YYYY-MM-DD[T]HH:mm[Z]"), str(key)] for key in keys]
     return {"runs": runs, "skipped": len(ticks) - len(runs)}
 

@@ -1,6 +1,7 @@
 """The only module that knows Dagster's private names; tests/dagster/test_internal.py pins the version.
 
-Here: the storage and the launcher named in dagster.yaml, and the partitions and the metadata of a running step.
+Here: the storage and the launcher named in dagster.yaml, the partitions and the metadata of a running step, and the
+ticks of its schedules.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from dagster._core.execution import context_creation_job, host_mode
 from dagster._core.launcher.base import CheckRunHealthResult, WorkerStatus
 from dagster._core.storage.event_log.schema import SqlEventLogStorageTable
 from dagster._loggers import default_system_loggers
+from dagster._utils.schedules import reverse_cron_string_iterator
 from dagster_postgres import DagsterPostgresStorage
 from dagster_postgres.event_log import PostgresEventLogStorage
 
@@ -38,6 +40,7 @@ from varve.project import Project
 from varve.services.postgres import dagster_storage_url
 
 if TYPE_CHECKING:
+    import datetime as dt
     from collections.abc import Mapping, Sequence
 
     from dagster import (
@@ -330,6 +333,16 @@ def validated(definition: PartitionsDefinition[str], instance: DagsterInstance, 
     """Raise what Dagster raises when a sensor requests a run of a key that the definition does not have."""
     with partition_loading_context(dynamic_partitions_store=instance) as context:
         definition.validate_partition_key(text, context=context)
+
+
+def previous_tick(cron: str, timezone: str, tick: dt.datetime) -> dt.datetime:
+    """Return the tick of a schedule of Dagster's before this one.
+
+    Our own calendars do not say it: where a clock shows a time twice, they begin a window at the first of the two, and
+    Dagster ticks at the second.
+    """
+    at = tick.timestamp()
+    return next(earlier for earlier in reverse_cron_string_iterator(at, cron, timezone) if earlier.timestamp() < at)
 
 
 def step_failures(instance: DagsterInstance, run_id: str) -> dict[str, str]:

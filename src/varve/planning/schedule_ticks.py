@@ -3,19 +3,18 @@
 A daily schedule over hours completes 24 of them (or 23, or 25) at once. An hourly schedule over days completes a day at
 one tick of 24, and none at the others.
 
-Not here: Dagster's schedules (varve/dagster/automation/schedules.py).
+Not here: Dagster's schedules (varve/dagster/automation/schedules.py), and when they tick, which Dagster decides.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from varve.model.partitions.calendar import calendar_of, first_from
+from varve.model.partitions.calendar import first_from
 
 if TYPE_CHECKING:
     import datetime as dt
 
-    from varve.model.partitions.calendar import Tiling
     from varve.model.partitions.dimension import TimeDimension
     from varve.model.partitions.key import Value
 
@@ -30,8 +29,3 @@ def completed(dimension: TimeDimension, after: dt.datetime, until: dt.datetime) 
         keys.append(dimension.value_at(start))
         start = calendar.next_start(start)
     return keys
-
-
-def previous_tick(schedule: Tiling, timezone: str, tick: dt.datetime) -> float:
-    """The tick of the schedule before this one, in seconds since 1970."""
-    return float(calendar_of(schedule, timezone).floor(int(tick.timestamp() // 1) - 1))

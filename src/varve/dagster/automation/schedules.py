@@ -11,19 +11,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import dagster as dg
-import pendulum
 
 from varve.catalog.catalog import Catalog
 from varve.dagster.automation.reconciling import NOT_LOOKED
 from varve.dagster.automation.requesting import accepted, asset_key, run_request
+from varve.dagster.internal import previous_tick
 from varve.dagster.partitions.dynamic_sets import PartitionSets
 from varve.dagster.partitions.sets_sensor import fill
 from varve.model.errors import VarveError
+from varve.model.partitions.schedule import Schedule
 from varve.planning import run_requests
 from varve.planning.mapping.dimension_mapping import everything
 from varve.planning.mapping.partition_subset import PartitionBox, choice_of
 from varve.planning.requested import AGAIN_TAG
-from varve.planning.schedule_ticks import completed, previous_tick
+from varve.planning.schedule_ticks import completed
 from varve.project import Project
 from varve.services.postgres import connect
 
@@ -58,9 +59,9 @@ def partition_schedule(
             "schedule out: the sensor runs them as they come."
         )
     try:
-        previous_tick(cron, timezone, pendulum.now("UTC"))
+        Schedule(cron, timezone)
     except VarveError as error:
-        raise VarveError(f"dataset {dataset}: its schedule: {error}") from None
+        raise VarveError(f"dataset {dataset}: {error}") from None
 
     @dg.schedule(
         name=name or f"{dataset.db}_{dataset.table}_schedule",
@@ -129,7 +130,7 @@ def keys_at(
     Of a dataset without a time dimension they are all partitions.
     """
     partitioning = dataset.partitioning
-    previous = pendulum.from_timestamp(previous_tick(cron, timezone, tick))
+    previous = previous_tick(cron, timezone, tick)
     windows = [] if partitioning.time is None else completed(partitioning.time, previous, tick)
     selections = tuple(
         choice_of(dimension, windows) if dimension is partitioning.time else everything(dimension, members, tick)

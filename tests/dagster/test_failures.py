@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import uuid
 from typing import TYPE_CHECKING
 
 import dagster as dg
@@ -13,11 +14,16 @@ from tests.support.project import PROJECT
 from tests.support.sales import sales_dataset
 from varve.catalog.catalog import Catalog
 from varve.dagster.driver import RUN_CONFIG, failure_reason
+from varve.dagster.internal import only_step
 from varve.dagster.runs import failures as explain
+from varve.dagster.runs.builds import Builds
+from varve.dagster.runs.spark import SparkResource
 from varve.model.batch import StagedBatch
 from varve.model.dataset import StoreKind
 from varve.model.errors import AlreadyBuilding, VarveError
 from varve.model.partitions.key import PartitionKey
+from varve.planning.graph import Graph
+from varve.planning.requested import PARTITION_TAG, asked_partitions
 from varve.services.postgres import connect
 from varve.stores.open_build import OpenBuild
 
@@ -96,6 +102,68 @@ def test_a_session_that_still_holds_its_locks_may_still_commit(staged: OpenBuild
         staged.catalog.connection.execute("set statement_timeout = 1; select pg_sleep(1)")
     assert "canceling statement" in str(caught.value)
     assert catalog.in_flight(staged.build.dataset.name) == {PARIS.path, ZURICH.path}
+
+
+def failed_run(tags: dict[str, str]) -> tuple[Builds, dg.DagsterRun]:
+    """A process of a run of the sales, and the run."""
+    sales = sales_dataset(StoreKind.LAKE)
+    key = dg.AssetKey(sales.name.split("."))
+    run = dg.DagsterRun("job", f"run-{uuid.uuid4()}", asset_selection=frozenset({key}), tags=tags)
+    return Builds(Graph({sales.name: sales}, {sales.name: ()}, {}), SparkResource(), PROJECT.settings), run
+
+
+def failures_of(catalog: Catalog, run: dg.DagsterRun) -> list[str]:
+    statement = "select failure from varve.batch where run_id = %s and state = 'failed'"
+    return [reason for (reason,) in catalog.connection.execute(statement, (run.run_id,))]
+
+
+def test_a_failure_that_another_process_of_the_run_has_noted_is_not_noted_again(catalog: Catalog) -> None:
+    builds, run = failed_run({PARTITION_TAG: "2013-01-05|Paris"})
+    sales = builds.graph.in_order()[0]
+    (failed,) = asked_partitions(sales, run.tags)
+    build = catalog.begin(sales, [failed], run_id=run.run_id, code_version="")
+    catalog.fail(build, "no such table")
+    catalog.release(build)
+    builds.note_failures(run, {"__".join(sales.name.split(".")): "no such table"})
+    assert failures_of(catalog, run) == ["no such table"]
+
+
+def test_a_failure_of_a_step_that_had_not_begun_a_build_is_noted_once(catalog: Catalog) -> None:
+    builds, run = failed_run({PARTITION_TAG: "2013-01-05|Paris"})
+    for _ in range(2):
+        builds.note_failures(run, {"__".join(builds.graph.in_order()[0].name.split(".")): "no such column"})
+    assert failures_of(catalog, run) == ["no such column"]
+
+
+def test_a_failure_of_a_run_that_was_asked_for_no_partition_of_its_dataset_ends_without_an_error(
+    catalog: Catalog,
+) -> None:
+    builds, run = failed_run({PARTITION_TAG: "yesterday"})
+    builds.note_failures(run, {"__".join(builds.graph.in_order()[0].name.split(".")): "no such partition"})
+    assert failures_of(catalog, run) == []
+
+
+def test_a_process_knows_whether_it_computes_one_step_of_its_run_or_several() -> None:
+    steps: list[str | None] = []
+
+    @dg.resource
+    def noting(context: dg.InitResourceContext) -> None:
+        steps.append(only_step(context))
+
+    @dg.op(required_resource_keys={"noting"})
+    def first() -> None: ...
+
+    @dg.op(required_resource_keys={"noting"})
+    def second() -> None: ...
+
+    @dg.job(resource_defs={"noting": noting})
+    def both() -> None:
+        first()
+        second()
+
+    both.execute_in_process()
+    both.execute_in_process(op_selection=["second"])
+    assert steps == [None, "second"]
 
 
 def test_a_run_that_failed_is_told_by_its_cause_and_not_by_its_step() -> None:

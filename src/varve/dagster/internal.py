@@ -49,6 +49,7 @@ if TYPE_CHECKING:
         DagsterInstance,
         DagsterRun,
         InitLoggerContext,
+        InitResourceContext,
         LoggerDefinition,
         PartitionsDefinition,
     )
@@ -361,6 +362,13 @@ def step_failures(instance: DagsterInstance, run_id: str) -> dict[str, str]:
             error.to_string().strip().split("\n\nStack Trace")[0] if error else ""
         )
     return failures
+
+
+def only_step(context: InitResourceContext) -> str | None:
+    """Return the key of the step that this process computes; None where it computes several of the run's steps."""
+    # Dagster tags the log of a resource with the step for which alone it is made.
+    step: str | None = context.log._dagster_handler.metadata["step_key"] if context.log is not None else None
+    return step
 
 
 def report_check(step: StepExecutionContext, evaluation: AssetCheckEvaluation) -> None:

@@ -21,6 +21,7 @@ from varve.catalog.code.generations import Generations
 from varve.catalog.code.owners import Owners
 from varve.catalog.environments.environments import Environments
 from varve.catalog.environments.overlay import EnvironmentCatalog
+from varve.catalog.history.history import History
 from varve.catalog.planning.hashes import HashesOfBatches
 from varve.dagster.internal import (
     run_assets,
@@ -300,13 +301,18 @@ class Builds:
             ):
                 continue
             dataset, environment = self.dataset(by_step[step]), self.environment(run)
-            partitions = asked_partitions(dataset, run.tags)
-            # Where the catalog cannot be reached, only Dagster's records have the failure.
+            # Where the catalog cannot be reached, only Dagster's records have the failure. A run by hand may have been
+            # asked for keys that are none.
             with contextlib.suppress(psycopg.Error, VarveError):
+                partitions = asked_partitions(dataset, run.tags)
                 connection = connect(self.settings, application=f"varve {dataset} run {run.run_id[:8]}")
                 catalog = EnvironmentCatalog(connection, environment) if environment else Catalog(connection)
                 with catalog.connection:
                     catalog.ensure_schema()
+                    # Another process of the run has noted it: each failure counts once.
+                    paths = [key.path for key in partitions]
+                    if History(connection).batches(dataset.name, paths, run_id=run.run_id, limit=1):
+                        continue
                     code_version = self.graph.code_versions.get(dataset.name, "")
                     build = catalog.begin(dataset, partitions, run_id=run.run_id, code_version=code_version)
                     opened = OpenBuild(build, catalog)

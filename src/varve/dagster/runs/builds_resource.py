@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import dagster as dg
 
 from varve.catalog.living.leases import lease_lost
-from varve.dagster.internal import heartbeats_of, step_failures
+from varve.dagster.internal import heartbeats_of, only_step, step_failures
 from varve.dagster.leases.heartbeat import Heartbeats
 from varve.dagster.runs.builds import Builds
 
@@ -71,14 +71,20 @@ def _leased(context: dg.InitResourceContext, settings: Settings) -> Iterator[Non
 
 
 def _step_failures(context: dg.InitResourceContext) -> Mapping[str, str]:
-    """Return why steps of the run failed, by step key; empty, and logged, where Dagster's records cannot be read."""
+    """Return why steps that this process computes failed, by step key.
+
+    Empty, and logged, where Dagster's records cannot be read.
+    """
     if context.instance is None or context.run is None:
         return {}
     try:
-        return step_failures(context.instance, context.run.run_id)
+        failures = step_failures(context.instance, context.run.run_id)
     except Exception as error:  # noqa: BLE001 - whatever its storage raises
         _log_error(context, f"Dagster's records of run {context.run.run_id} could not be read: {error}")
         return {}
+    # Where each step has a process of its own, the others' failures are theirs to note: some count as none.
+    own_step = only_step(context)
+    return {step: reason for step, reason in failures.items() if own_step in {None, step}}
 
 
 def _log_error(context: dg.InitResourceContext, text: str) -> None:

@@ -61,10 +61,10 @@ def no_dataset() -> None:
     """An asset that is no dataset; publishing together does not concern it."""
 
 
-def job(db: str) -> dg.JobDefinition:
-    """Return the job of all three datasets and of the asset that is no dataset."""
+def job(db: str, *own: dg.AssetsDefinition) -> dg.JobDefinition:
+    """Return the job of all three datasets, of the asset that is no dataset, and of further ones."""
     whole = dg.define_asset_job("whole", selection="*", executor_def=dg.in_process_executor)
-    definitions = dg.Definitions.merge(build_defs(project(db)), dg.Definitions([no_dataset], jobs=[whole]))
+    definitions = dg.Definitions.merge(build_defs(project(db)), dg.Definitions([no_dataset, *own], jobs=[whole]))
     return definitions.resolve_job_def("whole")
 
 

@@ -15,12 +15,14 @@ import dagster as dg
 import psycopg
 import pytest
 from dagster._core.definitions.reconstruct import build_reconstructable_job  # noqa: TID251 - runs again from a failure
+from pyspark.sql import DataFrame
 
 from tests.dagster import group_run
 from tests.dagster.group_run import FAILING, KILLING, TABLES, VERSION
 from tests.stores.warehouse.test_retries import without_spark
 from tests.support.project import ROOT
 from varve.catalog.history.history import History
+from varve.dagster.partitions.definitions import dataset_partitions_def
 from varve.dagster.runs import atomic_publish
 from varve.model.errors import MissingUpstream, VarveError
 from varve.services.postgres import warehouse_url
@@ -114,6 +116,27 @@ def test_readers_see_all_datasets_of_a_run_change_at_one_instant(
     assert traced == [(True,)]
     go_back(workbench, db)
     assert current_batches(workbench, db) == {name: {1} for name in TABLES}
+
+
+@pytest.mark.spark
+def test_an_asset_of_ones_own_reads_what_the_run_has_staged(db: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: dict[str, list[int]] = {}
+    days, at_once = dataset_partitions_def(group_run.datasets(db)["shown_first"]), dg.BackfillPolicy.single_run()
+
+    @dg.asset(ins={"rows": dg.AssetIn([db, "lake_first"])})
+    def of_lake(rows: DataFrame) -> None:
+        seen["lake"] = [row["version"] for row in rows.collect()]
+
+    @dg.asset(partitions_def=days, backfill_policy=at_once, ins={"rows": dg.AssetIn([db, "shown_first"])})
+    def of_warehouse(rows: DataFrame) -> None:
+        seen["warehouse"] = [row["version"] for row in rows.collect()]
+
+    for version in (1, 2):
+        monkeypatch.setenv(VERSION, str(version))
+        job = group_run.job(db, of_lake, of_warehouse)
+        result = job.execute_in_process(tags=group_run.tags(), raise_on_error=False)
+        assert result.success, failure_text(result)
+        assert seen == {"lake": [version] * 2, "warehouse": [version] * 2}
 
 
 def go_back(workbench: Workbench, db: str) -> None:

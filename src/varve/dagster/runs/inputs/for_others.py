@@ -1,6 +1,7 @@
 """Rows of datasets for what is none: an asset of the project's own, an asset check, or an op of a job.
 
-They get what is current when the step begins, without locks and traces, as they publish nothing here.
+They get what is current when the step begins, or what the run itself has staged to publish it with others
+(atomic_publish.py); without locks and traces, as they publish nothing here.
 
 Not here: the inputs of datasets, whose batches are pinned for the whole build (pinning.py).
 """
@@ -14,6 +15,7 @@ from varve.catalog.code.generations import Generations
 from varve.catalog.environments.environments import Environments
 from varve.catalog.environments.overlay import EnvironmentCatalog
 from varve.dagster.internal import is_partitioned, step_assets, step_of
+from varve.dagster.runs import atomic_publish
 from varve.dagster.runs.inputs.pinning import how_to_make
 from varve.model.errors import MissingUpstream, some
 from varve.services.postgres import connect
@@ -32,7 +34,7 @@ def computes_a_dataset(builds: Builds, context: dg.InputContext) -> bool:
 
 
 def rows_for_others(builds: Builds, context: dg.InputContext) -> Any:
-    """Return the current rows of the partitions that Dagster's mapping names.
+    """Return the rows of the partitions that Dagster's mapping names: staged by this run, or else current.
 
     They are a Spark DataFrame, or what the parameter is annotated with: a DataFrame of pandas, a Table of pyarrow.
     Whoever has no partitions gets every partition that has a batch.
@@ -51,7 +53,9 @@ def rows_for_others(builds: Builds, context: dg.InputContext) -> Any:
         keys = None
         if context.has_asset_partitions and is_partitioned(step):
             keys = sorted(map(upstream.partitioning.from_dagster, context.asset_partition_keys))
-        current = catalog.current(upstream.name, keys)
+        staged = atomic_publish.kept_back(builds.staged(), upstream)
+        wanted = staged.keys() if keys is None else {key.path for key in keys}
+        current = catalog.current(upstream.name, keys) | {path: staged[path] for path in staged.keys() & wanted}
         if missing := [key for key in keys or () if key.path not in current]:
             raise MissingUpstream(
                 f"{step.step.key} reads {len(keys or ())} partitions of {upstream}, of which {len(missing)} have no "

@@ -294,6 +294,23 @@ def test_a_clock_that_jumps_back_and_forth_builds_nothing_twice() -> None:
     assert simulation.builds == before
 
 
+@pytest.mark.parametrize("ahead", [0.4, 3_600.0])
+def test_a_file_that_was_sent_again_by_a_clock_that_is_ahead_of_ours_is_taken_when_ours_is_as_far(ahead: float) -> None:
+    simulation = world({HOURLY: []})
+    simulation.broken = lambda *_: True
+    hour = hours(1)[0]
+    simulation.arrive("t.hourly", hour, "a1")
+    simulation.until_quiet()
+    assert simulation.states("t.hourly") == {hour: State.FAILED}
+    simulation.broken = lambda *_: False
+    simulation.set("t.hourly", hour, arrival="b1", arrived=simulation.now + ahead)
+    # Which failures were of the new file is not known yet, and what was given up must not be tried for ever.
+    assert simulation.tick().runs == ()
+    simulation.advance(ahead)
+    simulation.until_quiet()
+    assert simulation.states("t.hourly") == {hour: State.CURRENT}
+
+
 def test_a_graph_that_explodes_is_refused_by_name_before_anything_is_launched() -> None:
     minutes = dataset("minutes", TimeDimension("minute", "* * * * *", START), policy=Policy(by_itself=True))
     limits = Limits(LIMITS.patience, looked_at=10_000)

@@ -110,12 +110,12 @@ def judge(  # noqa: PLR0911, PLR0912 - one for each state
         at = instant(scheduled_at).isoformat(timespec="seconds")
         return Judgement(State.WAITING, f"{cause.reason}, and waits for its schedule until {at}", until=scheduled_at)
     since = max([inputs.newest, fact.arrived, cause.period, *(mark.number / 1000 for mark in fact.marks)])
-    if since > now:
-        # A clock went back: it is not known which inputs a failure had, so that every failure counts.
-        since = 0.0
-    if fact.rolled_back > since:
-        return Judgement(State.ON_HOLD, f"{cause.reason}, but a person took its batch back; waits for a newer input")
-    return _tried(fact, cause, inputs, since=since, now=now, patience=patience)
+    if since <= now:
+        return _allowed(fact, cause, inputs, since=since, now=now, patience=patience)
+    # A clock went back, or that of PostgreSQL is ahead of ours: until ours is as far, it is not known which inputs a
+    # failure had, so that every failure counts.
+    judgement = _allowed(fact, cause, inputs, since=0.0, now=now, patience=patience)
+    return replace(judgement, until=min(since, judgement.until or since))
 
 
 def _is_before(dataset: Dataset, fact: Fact, window_end: float | None, code: CodeState) -> bool:
@@ -228,6 +228,15 @@ def _first_batch(dataset: Dataset, inputs: Inputs) -> str:
     if dataset.arrives:
         return f"new in {dataset.external}" if dataset.external else f"{dataset.table} {ARRIVED}"
     return "first batch"
+
+
+def _allowed(
+    fact: Fact, cause: _ComputeReason, inputs: Inputs, *, since: float, now: float, patience: RetryLimits
+) -> Judgement:
+    """Due, unless a person or failures since the newest of its inputs keep the partition from being computed."""
+    if fact.rolled_back > since:
+        return Judgement(State.ON_HOLD, f"{cause.reason}, but a person took its batch back; waits for a newer input")
+    return _tried(fact, cause, inputs, since=since, now=now, patience=patience)
 
 
 def _tried(

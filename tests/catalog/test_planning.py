@@ -13,7 +13,7 @@ import pytest
 from tests.support.sales import COLUMNS
 from varve.catalog.backfills import Backfills
 from varve.catalog.catalog import Catalog
-from varve.catalog.planning import facts
+from varve.catalog.planning import facts, statements
 from varve.catalog.planning.facts import CatalogFacts, Changes, living
 from varve.model.batch import Input, StagedBatch
 from varve.model.dataset import Dataset, StoreKind
@@ -222,6 +222,30 @@ def test_a_change_that_commits_after_a_later_one_was_seen_is_not_missed(opened: 
     changed = changes.since_last(opened.connection, {})
     assert changed is not None
     assert day(1).path in changed["p.daily"]
+
+
+def test_where_the_catalog_is_another_one_than_at_the_look_before_all_is_judged(opened: Catalog) -> None:
+    changes = Changes()
+    changes.since_last(opened.connection, {})
+    assert changes.since_last(opened.connection, {}) == {}
+    # As before a dump is restored: its rows are none of the changes that were noted since the look before.
+    opened.connection.execute("drop schema varve cascade")
+    Catalog(opened.connection).ensure_schema()
+    assert changes.since_last(opened.connection, {}) is None
+    assert changes.since_last(opened.connection, {}) == {}
+
+
+def test_where_the_server_is_another_one_than_at_the_look_before_all_is_judged(
+    opened: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changes = Changes()
+    changes.since_last(opened.connection, {})
+    other_start = statements.HORIZON.replace(
+        "pg_postmaster_start_time()", "pg_postmaster_start_time() - '1 day'::interval"
+    )
+    monkeypatch.setattr(statements, "HORIZON", other_start)
+    assert changes.since_last(opened.connection, {}) is None
+    assert changes.since_last(opened.connection, {}) == {}
 
 
 def test_a_planner_that_follows_the_catalog_finds_what_a_fresh_look_finds(opened: Catalog) -> None:

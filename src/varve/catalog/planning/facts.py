@@ -195,6 +195,7 @@ class Changes:
 
     only_looks: bool = False
     _horizon: str | None = None
+    _catalog: str = ""
     _looked: dt.datetime | None = None
     _in_flight: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
@@ -205,12 +206,19 @@ class Changes:
 
         Call it before the facts are looked up: a change in between is then seen twice, and not missed.
         """
-        horizon, looked = self._horizon, self._looked
+        horizon, catalog, looked = self._horizon, self._catalog, self._looked
         before, now = self._in_flight, dt.datetime.now(dt.UTC)
         row = connection.execute(statements.HORIZON).fetchone()
         assert row is not None
-        self._horizon, self._looked, self._in_flight = row[0], now, in_flight
-        if horizon is None or looked is None or not dt.timedelta(0) <= now - looked < TRUSTED:
+        (self._horizon, self._catalog), self._looked, self._in_flight = row, now, in_flight
+        # A catalog that was restored has other rows without a note of a change, and transactions of another server have
+        # other numbers.
+        if (
+            horizon is None
+            or catalog != self._catalog
+            or looked is None
+            or not dt.timedelta(0) <= now - looked < TRUSTED
+        ):
             if not self.only_looks:
                 connection.execute(statements.FORGET_CHANGES, (_KEPT,))
             return None

@@ -108,7 +108,11 @@ READ_NOW = """
 LIVING = "select distinct dataset, partition, run_id from varve.living where environment = %s"
 # Changes by transactions that the last look may not have seen: those at or after its horizon. Some are read twice.
 CHANGES = "select distinct dataset, partition from varve.change where xid >= %s::text::xid8"
-HORIZON = "select pg_snapshot_xmin(pg_current_snapshot())::text"
+# The server and the table of changes, told by what needs no rights: they are others after a restart, or a restore.
+HORIZON = """
+    select pg_snapshot_xmin(pg_current_snapshot())::text,
+        concat_ws(' ', extract(epoch from pg_postmaster_start_time()), 'varve.change'::regclass::oid)
+"""
 FORGET_CHANGES = "delete from varve.change where at < clock_timestamp() - %s::interval"
 
 NEXT_NUMBER = """

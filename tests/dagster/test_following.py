@@ -76,6 +76,14 @@ def test_a_table_whose_metastore_was_away_follows_by_itself_when_it_is_back(
             (request,) = look(graph, instance)
             assert isinstance(request, dg.RunRequest)
             assert request.tags["why"] == f"{dataset}: readers are behind by 1 partition"
+            monkeypatch.setattr(following, "_RETRIES", following.RetryLimits(first=0.0, most=0.0))
+            waiting = instance.create_run_for_job(
+                following_job(graph, PROJECT), run_config=request.run_config, tags=request.tags,
+                status=dg.DagsterRunStatus.STARTING,
+            )  # fmt: skip
+            assert look(graph, instance) == "What lags is tried again later."
+            instance.delete_run(waiting.run_id)
+            monkeypatch.setattr(following, "_RETRIES", following.RetryLimits())
             assert not run(graph, request, instance)
             # Not at once, as the metastore is most likely away for longer.
             assert look(graph, instance) == "What lags is tried again later."

@@ -99,6 +99,22 @@ def test_a_run_that_ended_without_a_word_is_asked_for_again_under_another_key(st
         assert run_request(planned(), ended_run).run_key != first.run_key
 
 
+def test_a_run_that_waits_or_works_is_none_that_ended_and_is_not_asked_for_again() -> None:
+    reconciler, identity = Reconciler(graph, PROJECT), planned().identity
+    with dg.DagsterInstance.ephemeral() as instance:
+        tags = dict(run_request(planned()).tags)
+        # Dagster launches a run that it has only created when the sensor asks for the same run key again.
+        record(instance, dg.DagsterRunStatus.NOT_STARTED, tags, "departures")
+        assert ended_runs([identity], instance) == {}
+        record(instance, dg.DagsterRunStatus.SUCCESS, tags, "departures")
+        assert reconciler.tries_again(ended_runs([identity], instance)[identity])
+        for status in (dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED):
+            record(instance, status, tags, "departures")
+            waiting = ended_runs([identity], instance)[identity]
+            assert waiting == Ended(count=1, unfinished=True)
+            assert not reconciler.tries_again(waiting)
+
+
 def test_runs_that_an_earlier_version_has_stored_count_like_those_of_this_one() -> None:
     with dg.DagsterInstance.ephemeral() as instance:
         former = {FORMER_IDENTITY_TAG: planned().identity, "varve/dataset": DEPARTURES.name}

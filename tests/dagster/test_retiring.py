@@ -71,6 +71,36 @@ def test_a_key_that_left_the_graph_goes_by_itself_and_may_come_back(workbench: W
 
 
 @pytest.mark.spark
+def test_a_key_that_came_back_while_its_run_waited_stays_and_a_run_that_waits_is_not_asked_for_again(
+    workbench: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VARVE_BACKOFF_SECONDS", "0.001")
+    before = sales_dataset(StoreKind.LAKE)
+    keys = [PartitionKey.of(day=FIFTH, store=store) for store in ("Detroit", "Paris")]
+    workbench.publish(before, keys, [(keys[0], "tea", 1), (keys[1], "tea", 2)])
+    graph = graph_of(replace(before, partitioning=Partitioning((DAY, StaticDimension("store", ("Paris",))))))
+    with dg.DagsterInstance.ephemeral() as instance:
+        (request,) = look(graph, instance)
+        assert isinstance(request, dg.RunRequest)
+        job = retirement_job(graph_of(before), PROJECT)
+        run = instance.create_run_for_job(
+            job, run_config=request.run_config, tags=request.tags, status=dg.DagsterRunStatus.STARTING
+        )
+        assert (
+            look(graph, instance) == "Every partition that has left the graph is being retired, or tried again later."
+        )
+        instance.report_run_canceled(run)
+        (again,) = look(graph, instance)
+        assert isinstance(again, dg.RunRequest)
+        assert again.run_key != request.run_key
+        done = job.execute_in_process(
+            run_config=request.run_config, instance=instance, resources={"spark": SparkResource()}
+        )
+        assert done.success
+    assert len(workbench.read(before)) == 2
+
+
+@pytest.mark.spark
 def test_a_slip_that_would_empty_a_dataset_is_left_to_a_person(workbench: Workbench) -> None:
     before = sales_dataset(StoreKind.WAREHOUSE)
     keys = [PartitionKey.of(day=FIFTH + dt.timedelta(days), store="Paris") for days in range(11)]

@@ -12,9 +12,16 @@ import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from varve.planning.judgement.timing import Timing
+from varve.planning.readers import Keys
 
+if TYPE_CHECKING:
+    import datetime as dt
+    from collections.abc import Mapping, Sequence
+
+    from varve.model.dataset import Dataset
+    from varve.model.partitions.dimension import Members
+    from varve.planning.graph import Graph
     from varve.planning.reconcile import RunPlan
 
 # So few partitions may always be retired; of more, at most half of the dataset.
@@ -58,6 +65,16 @@ def retirements(plan: RunPlan, counts: Mapping[str, int]) -> tuple[list[Retireme
             batches = [plan.judgements[name][path].token for path in piece]
             wanted.append(Retirement(name, piece, _identity(name, piece, batches)))
     return wanted, refused
+
+
+def still_unwanted(
+    graph: Graph, dataset: Dataset, paths: Sequence[str], *, now: dt.datetime, members: Members | None
+) -> list[str]:
+    """Those of these paths that are no partitions of the graph at this moment: a key may have come back meanwhile."""
+    keys = Keys(dataset.partitioning, members)
+    inside = keys.inside(set(paths))
+    timing = Timing.of(dataset, graph.edges[dataset.name], now.timestamp())
+    return [path for path in paths if path not in inside or timing.is_over(timing.window_end(keys.key(path)))]
 
 
 def _identity(name: str, paths: tuple[str, ...], batches: list[str]) -> str:

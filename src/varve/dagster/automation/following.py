@@ -82,7 +82,9 @@ def following_sensor(graph: Graph, project: Project) -> dg.SensorDefinition:
         for lag in lags:
             identity = identities[lag.dataset]
             before = ended.get(identity)
-            if before is not None and before.in_vain and now < before.last + _RETRIES.after(before.in_vain):
+            if before is not None and (
+                before.unfinished or (before.in_vain and now < before.last + _RETRIES.after(before.in_vain))
+            ):
                 continue
             requests.append(_request(lag, identity, before.count if before is not None else 0))
         if requests:

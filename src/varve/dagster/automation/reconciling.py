@@ -131,6 +131,8 @@ class Reconciler:
 
     def tries_again(self, ended: Ended) -> bool:
         """Return whether runs that ended without any note in the catalog are to be requested again by now."""
+        if ended.unfinished:
+            return False
         retry_limits = (self._limits or Limits()).patience
         if not ended.in_vain:
             return True
@@ -215,26 +217,35 @@ class Ended:
         count: the number of all ended runs.
         in_vain: how many of them did not succeed.
         last: when the last run without success ended, in epoch seconds.
+        unfinished: whether there is one that waits or works.
     """
 
     count: int = 0
     in_vain: int = 0
     last: float = 0.0
+    unfinished: bool = False
 
 
 def ended_runs(identities: Sequence[str], instance: dg.DagsterInstance) -> dict[str, Ended]:
     """Return, by identity, the runs that Dagster has had of these identities and that have ended.
 
     A run that was cancelled in the queue, or whose process never started, leaves no failure in the catalog. And Dagster
-    starts no second run for a run key that it has seen.
+    starts no second run for a run key that it has seen. One that was only created, it launches when asked again.
     """
     ended: dict[str, Ended] = {}
     for tag, start in product((IDENTITY_TAG, FORMER_IDENTITY_TAG), range(0, len(identities), _IDENTITIES_A_QUERY)):
         runs_filter = dg.RunsFilter(tags={tag: identities[start : start + _IDENTITIES_A_QUERY]})
         for record in instance.get_run_records(runs_filter):
             run = record.dagster_run
+            if run.status is dg.DagsterRunStatus.NOT_STARTED:
+                continue
             previous = ended.get(run.tags[tag], Ended())
+            if run.status in _UNFINISHED:
+                ended[run.tags[tag]] = replace(previous, unfinished=True)
+                continue
             in_vain = run.status is not dg.DagsterRunStatus.SUCCESS
             last = (record.end_time or record.update_timestamp.timestamp()) if in_vain else 0.0
-            ended[run.tags[tag]] = Ended(previous.count + 1, previous.in_vain + in_vain, max(previous.last, last))
+            ended[run.tags[tag]] = replace(
+                previous, count=previous.count + 1, in_vain=previous.in_vain + in_vain, last=max(previous.last, last)
+            )
     return ended

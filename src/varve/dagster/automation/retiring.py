@@ -11,18 +11,20 @@ from dataclasses import replace
 from typing import Any
 
 import dagster as dg
+import pendulum
 
 from varve.catalog.catalog import Catalog
 from varve.catalog.code.generations import dataset_of
 from varve.catalog.code.owners import Owners
 from varve.dagster.automation.reconciling import IDENTITY_TAG, Reconciler, ended_runs
+from varve.dagster.partitions.sets_sensor import sets_of
 from varve.model.dataset import Dataset
 from varve.model.errors import cut, some
 from varve.model.partitions.key import PartitionKey, parse_path
 from varve.planning.graph import Graph
 from varve.planning.reasons import LONGEST, path_in_words
 from varve.planning.requested import REASON_TAG
-from varve.planning.retirement import Retirement, retirements
+from varve.planning.retirement import Retirement, retirements, still_unwanted
 from varve.project import Project
 from varve.services.postgres import connect
 from varve.services.settings import Settings
@@ -89,15 +91,22 @@ def retirement_job(graph: Graph, project: Project) -> dg.JobDefinition:
     )
     def retire_partitions(context: dg.OpExecutionContext) -> None:
         settings = project.settings
-        name, paths = context.op_config["dataset"], context.op_config["partitions"]
+        dataset, asked = graph.datasets[context.op_config["dataset"]], context.op_config["partitions"]
+        members = sets_of(context.instance, graph).members()
+        # The run may have waited for hours.
+        paths = still_unwanted(graph, dataset, asked, now=pendulum.now("UTC"), members=members)
+        if len(paths) < len(asked):
+            context.log.info("%s: %d partitions are of the graph again and stay.", dataset, len(asked) - len(paths))
+        if not paths:
+            return
         with connect(settings, application="varve retire") as connection:
             catalog = Catalog(connection)
             catalog.ensure_schema()
             retire(
-                catalog, context.instance, graph.datasets[name], paths, by=f"run {context.run_id[:8]}",
+                catalog, context.instance, dataset, paths, by=f"run {context.run_id[:8]}",
                 settings=settings, spark=lambda: context.resources.spark.spark_session,
             )  # fmt: skip
-        context.log.info("%s: %d partitions were retired.", name, len(paths))
+        context.log.info("%s: %d partitions were retired.", dataset, len(paths))
 
     @dg.job(name=JOB, description="Retires partitions that the graph has no more.")
     def job() -> None:
@@ -139,9 +148,9 @@ def retirement_sensor(graph: Graph, project: Project) -> dg.SensorDefinition:
             if retirement.identity not in ended or reconciler.tries_again(ended[retirement.identity])
         ]
         if not requests:
-            return dg.SkipReason(
-                " ".join(map(str, refusals)) or "Every partition that has a batch is one of the graph."
-            )
+            waits = "Every partition that has left the graph is being retired, or tried again later."
+            settled = "Every partition that has a batch is one of the graph."
+            return dg.SkipReason(" ".join(map(str, refusals)) or (waits if wanted_retirements else settled))
         return dg.SensorResult(run_requests=requests)
 
     return evaluate

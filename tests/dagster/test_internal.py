@@ -237,13 +237,14 @@ def test_a_run_that_was_asked_for_by_a_process_that_died_then_does_not_stay_in_f
 
 def test_a_run_may_wait_in_the_queue_and_for_its_machine_for_ever(instance: dg.DagsterInstance, leases: Leases) -> None:
     # A look may have come between asking and queueing.
-    asked = dg.DagsterRun("job", status=dg.DagsterRunStatus.NOT_STARTED)
-    assert dead_runs(leases, [asked], Settings()) == {}
+    asked, launched = (dg.DagsterRun("job", status=dg.DagsterRunStatus.NOT_STARTED) for _ in range(2))
+    assert dead_runs(leases, [asked, launched], Settings()) == {}
     assert leases.of(asked.run_id) is not None
     repository = RemoteRepositoryOrigin(RegisteredCodeLocationOrigin("here"), "__repository__")
     asked = replace(asked, remote_job_origin=RemoteJobOrigin(repository, "job"))
     queued = instance.add_run(asked.with_status(dg.DagsterRunStatus.QUEUED))
-    starting = instance.add_run(dg.DagsterRun("job", status=dg.DagsterRunStatus.STARTING))
+    # Another launcher than ours has launched it, before a look could see it in the queue.
+    starting = instance.add_run(launched.with_status(dg.DagsterRunStatus.STARTING))
     # Longer than two terms (VARVE_LEASE_SECONDS) and the time between two looks.
     look_on = time.monotonic() + 3.5
     while time.monotonic() < look_on:

@@ -57,8 +57,10 @@ def dead_runs(
             [run_id for status in _HAS_PROCESS for run_id in by_status[status]], UNKNOWN, settings.lease_seconds
         )
         leases.keep(by_status[dg.DagsterRunStatus.NOT_STARTED], ASKED_ONLY, settings.lease_seconds)
-        # A run may stay in the queue as long as it must.
-        leases.withdraw(by_status[dg.DagsterRunStatus.QUEUED], ASKED_ONLY)
+        # A run may stay in the queue as long as it must, and wait for its machine. For that one Dagster's monitor has a
+        # limit of its own (start_timeout_seconds), whatever has become of its launcher.
+        was_started = (dg.DagsterRunStatus.QUEUED, dg.DagsterRunStatus.STARTING)
+        leases.withdraw([run_id for status in was_started for run_id in by_status[status]], ASKED_ONLY)
     dead_reasons = {}
     for run_id in leases.dead_runs([run_id for run_ids in by_status.values() for run_id in run_ids]):
         if lease := leases.of(run_id):

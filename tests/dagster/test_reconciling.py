@@ -8,11 +8,13 @@ import uuid
 from typing import TYPE_CHECKING
 
 import dagster as dg
+import pendulum
 import pytest
 
 from assets.flights import DELAYS, DEPARTURES
 from pipeline_defs.definitions import graph
 from tests.support.project import PROJECT
+from varve.catalog.history.history import History
 from varve.dagster.automation.reconciling import (
     FORMER_IDENTITY_TAG,
     Ended,
@@ -21,15 +23,22 @@ from varve.dagster.automation.reconciling import (
     looked_up,
     runs_in_flight,
 )
-from varve.dagster.automation.sensors import run_request
+from varve.dagster.automation.sensors import downstream_sensor, run_request
+from varve.model.dataset import Dataset, StoreKind
+from varve.model.partitions.dimension import StaticDimension
 from varve.model.partitions.key import PartitionKey
+from varve.model.partitions.partitioning import Partitioning
+from varve.model.policy import Policy
+from varve.planning.graph import Graph
+from varve.planning.judgement.judgement import State
 from varve.planning.judgement.judging import RetryLimits
-from varve.planning.reconcile import Limits
+from varve.planning.reconcile import Limits, reconcile
 from varve.planning.requested import FULL_REASON_TAG, RANGE_END_TAG, RANGE_START_TAG, REASON_TAG
 from varve.planning.run_requests import Due, Run, runs
 from varve.services.postgres import connect
 
 if TYPE_CHECKING:
+    from varve.catalog.catalog import Catalog
     from varve.services.settings import Settings
 
 DAYS = [PartitionKey.of(day=dt.date(2013, 1, day)) for day in (1, 2, 3)]
@@ -113,6 +122,40 @@ def test_a_run_that_waits_or_works_is_none_that_ended_and_is_not_asked_for_again
             waiting = ended_runs([identity], instance)[identity]
             assert waiting == Ended(count=1, unfinished=True)
             assert not reconciler.tries_again(waiting)
+
+
+def test_runs_that_end_without_a_word_are_failures_after_which_the_partition_is_given_up(
+    catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VARVE_BACKOFF_SECONDS", "0.001")
+    letters = Partitioning((StaticDimension("letter", ("a", "b")),))
+    alone = Dataset(
+        f"t{uuid.uuid4().hex[:8]}.alone", letters, DEPARTURES.schema, StoreKind.LAKE, "", policy=Policy(by_itself=True)
+    )
+    alone_graph = Graph({alone.name: alone}, {alone.name: ()}, {})
+    sensor = downstream_sensor(alone_graph, PROJECT)
+    key = dg.AssetKey(alone.name.split("."))
+    requested: list[list[str]] = []
+    with dg.DagsterInstance.ephemeral() as instance:
+        for _ in range(20):
+            with dg.build_sensor_context(instance) as context:
+                result = sensor(context)
+            requests = list(result.run_requests or ()) if isinstance(result, dg.SensorResult) else []
+            requested.append([request.tags[REASON_TAG] for request in requests])
+            for request in requests:
+                # It was cancelled in the queue, or its pod could not be started.
+                status = dg.DagsterRunStatus.CANCELED
+                instance.add_run(
+                    dg.DagsterRun("job", status=status, tags=dict(request.tags), asset_selection=frozenset({key}))
+                )
+        facts, _ = looked_up(alone_graph, catalog.connection, instance, PROJECT.settings)
+        judged = reconcile(alone_graph, facts, now=pendulum.now("UTC")).judgements[alone.name]
+    # Both together, then each alone as often as any other failure: every second look only notes what has ended.
+    assert [len(reasons) for reasons in requested] == [1, 0, 2, 0, 2, 0, 2, *[0] * 13]
+    assert {path: judgement.state for path, judgement in judged.items()} == dict.fromkeys(judged, State.FAILED)
+    assert len(judged) == 2
+    (failure,) = {batch.failure for batch in History(catalog.connection).batches(alone.name)[:1]}
+    assert "ended (canceled) before it could note why" in str(failure)
 
 
 def test_runs_that_an_earlier_version_has_stored_count_like_those_of_this_one() -> None:

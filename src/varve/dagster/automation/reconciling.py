@@ -218,12 +218,15 @@ class Ended:
         in_vain: how many of them did not succeed.
         last: when the last run without success ended, in epoch seconds.
         unfinished: whether there is one that waits or works.
+        run_id, status: the newest of them, where it did not succeed.
     """
 
     count: int = 0
     in_vain: int = 0
     last: float = 0.0
     unfinished: bool = False
+    run_id: str = ""
+    status: str = ""
 
 
 def ended_runs(identities: Sequence[str], instance: dg.DagsterInstance) -> dict[str, Ended]:
@@ -245,6 +248,9 @@ def ended_runs(identities: Sequence[str], instance: dg.DagsterInstance) -> dict[
                 continue
             in_vain = run.status is not dg.DagsterRunStatus.SUCCESS
             last = (record.end_time or record.update_timestamp.timestamp()) if in_vain else 0.0
+            # Dagster has the newest first.
+            if in_vain and not previous.count:
+                previous = replace(previous, run_id=run.run_id, status=run.status.value.lower())
             ended[run.tags[tag]] = replace(
                 previous, count=previous.count + 1, in_vain=previous.in_vain + in_vain, last=max(previous.last, last)
             )

@@ -16,12 +16,14 @@ import dagster as dg
 import pendulum
 
 from varve.catalog.code.owners import Owners
+from varve.catalog.history.history import History
 from varve.catalog.rejected import LeftOut, RejectedArrivals
 from varve.dagster.automation.arriving import ArrivalLook, cursor_of
 from varve.dagster.automation.folding import to_fold
-from varve.dagster.automation.reconciling import Reconciler, ended_runs
+from varve.dagster.automation.reconciling import Ended, Reconciler, ended_runs
 from varve.dagster.automation.requesting import DATASET_TAG, accepted, asset_key, run_request
 from varve.dagster.partitions.sets_sensor import sets_of
+from varve.model.errors import VarveError
 from varve.planning.requested import REASON_TAG
 
 if TYPE_CHECKING:
@@ -157,8 +159,37 @@ def _run_requests(
     accepted_runs = list(accepted(due, context.instance, notes.left_out))
     notes.note(context)
     ended = ended_runs([run.identity for run in accepted_runs], context.instance)
+    folds = {fold.identity for fold in notes.folds}
+    noted = {
+        run.identity
+        for run in accepted_runs
+        if run.identity in ended.keys() - folds and _noted(notes.catalog, reconciler.graph, run, ended[run.identity])
+    }
     return [
         run_request(run, ended.get(run.identity), project=notes.project)
         for run in accepted_runs
-        if run.identity not in ended or reconciler.tries_again(ended[run.identity])
+        if run.identity not in ended or (run.identity not in noted and reconciler.tries_again(ended[run.identity]))
     ]
+
+
+def _noted(catalog: Catalog, graph: Graph, run: Run, ended: Ended) -> bool:
+    """Note as a failure that the run of these partitions has ended without a word; return whether that was to be done.
+
+    Then the next tick judges them as after any other failure: it waits, halves a run of many, and gives them up.
+    """
+    name, paths = run.dataset.name, [key.path for key in run.partitions]
+    if not ended.run_id or ended.unfinished:
+        return False
+    if History(catalog.connection).batches(name, paths, run_id=ended.run_id, limit=1):
+        return False
+    reason = f"run {ended.run_id[:8]} ended ({ended.status}) before it could note why: its page in Dagster has its log"
+    try:
+        build = catalog.begin(
+            run.dataset, run.partitions, run_id=ended.run_id, code_version=graph.code_versions.get(name, "")
+        )
+    except VarveError:
+        # Another run has begun to build one of them: the next tick looks again.
+        return False
+    catalog.fail(build, reason)
+    catalog.release(build)
+    return True

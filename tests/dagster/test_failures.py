@@ -104,11 +104,12 @@ def test_a_session_that_still_holds_its_locks_may_still_commit(staged: OpenBuild
     assert catalog.in_flight(staged.build.dataset.name) == {PARIS.path, ZURICH.path}
 
 
-def failed_run(tags: dict[str, str]) -> tuple[Builds, dg.DagsterRun]:
+def failed_run(tags: dict[str, str], *, selects: bool = True) -> tuple[Builds, dg.DagsterRun]:
     """A process of a run of the sales, and the run."""
     sales = sales_dataset(StoreKind.LAKE)
     key = dg.AssetKey(sales.name.split("."))
-    run = dg.DagsterRun("job", f"run-{uuid.uuid4()}", asset_selection=frozenset({key}), tags=tags)
+    selection = frozenset({key}) if selects else None
+    run = dg.DagsterRun("job", f"run-{uuid.uuid4()}", asset_selection=selection, tags=tags)
     return Builds(Graph({sales.name: sales}, {sales.name: ()}, {}), SparkResource(), PROJECT.settings), run
 
 
@@ -128,8 +129,9 @@ def test_a_failure_that_another_process_of_the_run_has_noted_is_not_noted_again(
     assert failures_of(catalog, run) == ["no such table"]
 
 
-def test_a_failure_of_a_step_that_had_not_begun_a_build_is_noted_once(catalog: Catalog) -> None:
-    builds, run = failed_run({PARTITION_TAG: "2013-01-05|Paris"})
+@pytest.mark.parametrize("selects", [True, False], ids=["names its assets", "of a whole job"])
+def test_a_failure_of_a_step_that_had_not_begun_a_build_is_noted_once(catalog: Catalog, *, selects: bool) -> None:
+    builds, run = failed_run({PARTITION_TAG: "2013-01-05|Paris"}, selects=selects)
     for _ in range(2):
         builds.note_failures(run, {"__".join(builds.graph.in_order()[0].name.split(".")): "no such column"})
     assert failures_of(catalog, run) == ["no such column"]

@@ -72,6 +72,29 @@ def test_a_run_by_hand_or_of_a_backfill_is_in_flight_and_one_that_ended_is_not()
         assert runs_in_flight(graph, instance) == {DELAYS.name: {"day=2013-01-05/origin=EWR": run_id}}
 
 
+def test_a_run_of_a_whole_job_which_names_no_assets_is_in_flight_like_one_that_names_them() -> None:
+    @dg.asset(key=["flights", "departures"], partitions_def=dg.DailyPartitionsDefinition("2013-01-01"))
+    def departures() -> None: ...
+
+    @dg.asset(partitions_def=departures.partitions_def)
+    def no_dataset() -> None: ...
+
+    jobs = [
+        dg.define_asset_job("both", selection=[departures, no_dataset]),
+        dg.define_asset_job("other", selection=[no_dataset]),
+    ]
+    defs = dg.Definitions([departures, no_dataset], jobs=jobs)
+    with dg.DagsterInstance.ephemeral() as instance:
+        both, _ = (
+            instance.create_run_for_job(
+                defs.resolve_job_def(name), tags={"dagster/partition": "2013-01-02"}, status=dg.DagsterRunStatus.STARTED
+            )
+            for name in ("both", "other")
+        )
+        assert both.asset_selection is None
+        assert runs_in_flight(graph, instance) == {DEPARTURES.name: {"day=2013-01-02": both.run_id}}
+
+
 def test_a_run_that_counts_as_dead_is_not_in_flight_and_dagster_is_told(
     settings: Settings, fresh_database: str
 ) -> None:

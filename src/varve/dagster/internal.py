@@ -41,7 +41,7 @@ from varve.services.postgres import dagster_storage_url
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from dagster import (
         AssetCheckEvaluation,
@@ -344,6 +344,25 @@ def previous_tick(cron: str, timezone: str, tick: dt.datetime) -> dt.datetime:
     """
     at = tick.timestamp()
     return next(earlier for earlier in reverse_cron_string_iterator(at, cron, timezone) if earlier.timestamp() < at)
+
+
+def run_selections(instance: DagsterInstance, runs: Iterable[DagsterRun]) -> dict[str, frozenset[AssetKey]]:
+    """Return the assets that runs compute, by run id.
+
+    A run of a whole job, as schedules of jobs ask for it, does not name them; its plan does.
+    """
+    of_plans: dict[str, frozenset[AssetKey]] = {}
+    selections = {}
+    for run in runs:
+        plan_id = run.execution_plan_snapshot_id
+        if run.asset_selection is None and plan_id is not None and plan_id not in of_plans:
+            plan = instance.get_execution_plan_snapshot(plan_id)
+            computed = [step for step in plan.steps if step.key in plan.step_keys_to_execute]
+            properties = [output.properties for step in computed for output in step.outputs]
+            of_plans[plan_id] = frozenset(each.asset_key for each in properties if each and each.asset_key)
+        of_plan = of_plans.get(plan_id or "", frozenset())
+        selections[run.run_id] = of_plan if run.asset_selection is None else frozenset(run.asset_selection)
+    return selections
 
 
 def step_failures(instance: DagsterInstance, run_id: str) -> dict[str, str]:

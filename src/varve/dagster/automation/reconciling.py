@@ -20,7 +20,7 @@ from varve.catalog.code.code_states import CodeStates
 from varve.catalog.living.leases import Leases
 from varve.catalog.planning.facts import CatalogFacts, Changes, living
 from varve.dagster.automation.planner_facts import catalog_facts, limits_of
-from varve.dagster.internal import keys_in_range
+from varve.dagster.internal import keys_in_range, run_selections
 from varve.dagster.leases.leases import dead_runs, end_dead
 from varve.dagster.partitions.definitions import dataset_partitions_def
 from varve.dagster.partitions.set_feed import feed
@@ -163,11 +163,9 @@ def living_runs(
     graph: Graph, instance: dg.DagsterInstance, connection: psycopg.Connection, settings: Settings
 ) -> tuple[list[dg.DagsterRun], dict[str, str]]:
     """Return Dagster's unfinished runs of our datasets that live, and by run id why the other ones count as dead."""
-    runs = [
-        run
-        for run in instance.get_runs(dg.RunsFilter(statuses=_UNFINISHED))
-        if any(name in graph.datasets for name in _selected_datasets(run))
-    ]
+    unfinished = instance.get_runs(dg.RunsFilter(statuses=_UNFINISHED))
+    selected = _selected_datasets(graph, instance, unfinished)
+    runs = [run for run in unfinished if selected[run.run_id]]
     dead_reasons = dead_runs(Leases(connection), runs, settings)
     return [run for run in runs if run.run_id not in dead_reasons], dead_reasons
 
@@ -179,16 +177,25 @@ def runs_in_flight(graph: Graph, instance: dg.DagsterInstance, runs: Sequence[dg
     unfinished, even where they count as dead.
     """
     in_flight: InFlight = defaultdict(dict)
-    for run in instance.get_runs(dg.RunsFilter(statuses=_UNFINISHED)) if runs is None else runs:
+    if runs is None:
+        runs = instance.get_runs(dg.RunsFilter(statuses=_UNFINISHED))
+    selected = _selected_datasets(graph, instance, runs)
+    for run in runs:
         if run.tags.get(ENVIRONMENT_TAG):
             continue
-        for dataset in [graph.datasets[name] for name in _selected_datasets(run) if name in graph.datasets]:
+        for dataset in selected[run.run_id]:
             in_flight[dataset.name] |= dict.fromkeys(_asked_paths(dataset, run.tags, instance), run.run_id)
     return in_flight
 
 
-def _selected_datasets(run: dg.DagsterRun) -> list[str]:
-    return [".".join(key.path) for key in run.asset_selection or ()]
+def _selected_datasets(
+    graph: Graph, instance: dg.DagsterInstance, runs: Sequence[dg.DagsterRun]
+) -> dict[str, list[Dataset]]:
+    """Return the datasets that runs compute, by run id."""
+    return {
+        run_id: [graph.datasets[name] for key in assets if (name := ".".join(key.path)) in graph.datasets]
+        for run_id, assets in run_selections(instance, runs).items()
+    }
 
 
 def _asked_paths(dataset: Dataset, tags: Mapping[str, str], instance: dg.DagsterInstance) -> list[str]:

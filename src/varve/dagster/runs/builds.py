@@ -292,15 +292,11 @@ class Builds:
 
     def note_failures(self, run: DagsterRun, failures: Mapping[str, str]) -> None:
         """Note in the catalog why steps failed that had not begun a build; nothing else would note it."""
-        by_step = {"__".join(key.path): key for key in run.asset_selection or ()}
+        by_step = {name.replace(".", "__"): dataset for name, dataset in self.graph.datasets.items()}
         for step, reason in failures.items():
-            if (
-                step in self._begun_steps
-                or step not in by_step
-                or ".".join(by_step[step].path) not in self.graph.datasets
-            ):
+            if step in self._begun_steps or step not in by_step:
                 continue
-            dataset, environment = self.dataset(by_step[step]), self.environment(run)
+            dataset, environment = by_step[step], self.environment(run)
             # Where the catalog cannot be reached, only Dagster's records have the failure. A run by hand may have been
             # asked for keys that are none.
             with contextlib.suppress(psycopg.Error, VarveError):

@@ -159,6 +159,39 @@ def test_a_column_that_had_another_name_for_a_while_is_not_taken_for_null(lab: L
     assert replayed(lab) == before
 
 
+@pytest.mark.parametrize("limit", [1, 500])
+@pytest.mark.parametrize(
+    ("aside", "away", "back"),
+    [
+        ("public.{n}_aside", "rename to {n}_aside", "rename to {n}"),
+        ("elsewhere.{n}", "set schema elsewhere", "set schema public"),
+    ],
+)
+def test_what_is_written_under_another_name_is_captured_and_nothing_of_a_table_that_has_its_name_meanwhile(
+    lab: Lab, aside: str, away: str, back: str, limit: int
+) -> None:
+    aside, away, back = (altered(lab, text) for text in (aside, away, back))
+    lab.sql("create schema if not exists elsewhere")
+    put(lab, 1, 2)
+    lab.bootstrap()
+    with lab.source() as source:
+        with source.transaction():
+            source.execute(f"alter table {lab.table} {away}")
+            source.execute(f"update {aside} set note = 'within' where id = 1")
+            source.execute(f"alter table {aside} {back}")
+        source.execute(f"alter table {lab.table} {away}")
+        source.execute(f"insert into {aside} (w, id, note) values (1, 3, 'aside')")
+        source.execute(f"create table {lab.table} (like {aside})")
+        source.execute(f"alter publication {lab.captured.slot} add table {lab.table}")
+        source.execute(f"insert into {lab.table} (w, id, note) values (1, 4, 'of another table')")
+        source.execute(f"alter table {lab.table} rename to {lab.table.partition('.')[2]}_other")
+        source.execute(f"alter table {aside} {back}")
+        source.execute(f"delete from {lab.table} where id = 2")
+    while lab.capture(most=limit) is not None:
+        pass
+    assert replayed(lab) == in_source(lab)
+
+
 @pytest.mark.parametrize("limit", [1, 4, 500])
 def test_another_table_of_the_publication_may_be_altered_and_its_changes_hide_none_of_ours(
     lab: Lab, limit: int

@@ -188,7 +188,7 @@ class Fit:
         at_the_end: dict[int, str],
     ) -> bool:  # fmt: skip
         """Whether the table is still as `before`, except for changes that the stream makes up for."""
-        if relation.oid != self.before.oid or relation.identity != self.before.identity:
+        if relation.identity != self.before.identity:
             return False
         key = {column.name for column in relation.columns if column.key}
         if relation.identity != "f" and key != set(self.before.key):

@@ -38,7 +38,7 @@ class PlainReader:
         rows = self.connection.execute(
             _PEEK, (captured.slot, format_lsn(upto), self.limit, captured.slot), binary=True
         ).fetchall()
-        decoder, stream = Decoder(), Stream({captured.source: table.key})
+        decoder, stream = Decoder(), Stream({table.oid: table.key})
         sent: RelationMessage | None = None
         layout, version, last, ended, is_durable, misfit = table.layout, table.version, done, 0, False, ""
         truncated_by, truncates = set[int](), set[int]()
@@ -47,9 +47,9 @@ class PlainReader:
             match item:
                 case Start():
                     is_durable = item.lsn < done
-                case RelationMessage() if item.full_name == captured.source:
+                case RelationMessage() if item.oid == table.oid:
                     sent = item
-                case ChangeEvent() if not is_durable and item.relation == captured.source:
+                case ChangeEvent() if not is_durable and stream.oid == table.oid:
                     assert sent is not None
                     if misfit := self.fit.misfit(sent):
                         break

@@ -37,11 +37,14 @@ class Stream:
     """Turns the messages of one session into events.
 
     Attributes:
-        keys: the key columns by `schema.table`; needed where the source marks every column as key (FULL).
+        keys: the key columns by `schema.table`, or by the OID of a table; needed where the source marks every column as
+            key (FULL).
+        oid: the table of the last event.
     """
 
-    def __init__(self, keys: Mapping[str, tuple[str, ...]]) -> None:
+    def __init__(self, keys: Mapping[str | int, tuple[str, ...]]) -> None:
         self._keys = dict(keys)
+        self.oid = 0
         self._xid = 0
         self._timestamp = ""
         self._seq = 0
@@ -65,7 +68,7 @@ class Stream:
 
     def _event(self, change: messages.RowChange) -> ChangeEvent:
         relation, new = change.relation, change.new or {}
-        key = self._keys.get(relation.full_name, ())
+        key = self._keys.get(relation.oid, self._keys.get(relation.full_name, ()))
         before = {} if change.kind == "I" else (change.old if change.old is not None else new)
         old_key = {name: before[name] for name in key if name in before}
         old = change.old if change.old_full else None
@@ -79,7 +82,7 @@ class Stream:
         old_key: Mapping[str, str | None] | None = None,
         old: Mapping[str, str | None] | None = None,
     ) -> ChangeEvent:
-        self._seq += 1
+        self._seq, self.oid = self._seq + 1, relation.oid
         return event(
             kind, new=new, old_key=old_key, old=old, timestamp=self._timestamp, relation=relation.full_name,
             seq=self._seq, xid=self._xid,

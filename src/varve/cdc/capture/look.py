@@ -73,11 +73,9 @@ class Look:
 
     def _describe(self, relation: RelationMessage) -> None:
         self._described.add(relation.oid)
-        if relation.full_name == self.fit.captured.source:
+        # Not by its name: another table may have it for a while, and ours another one.
+        if relation.oid == self.fit.before.oid:
             self._ours = relation
-        elif self._ours is not None and relation.oid == self._ours.oid:
-            # It was given another name.
-            self._ours = None
 
     def _truncate(self, message: Messages) -> None:
         transaction = self._in_progress

@@ -161,6 +161,12 @@ def test_values_at_the_edge_and_keys_of_three_parts(follow: Callable[[CapturedTa
     follower.sql("update {t} set a = 4 where a = 3")
     follower.sql("delete from {t} where amount = 'Infinity'")
     follows(follower)
+    # Keys that differ in microseconds alone.
+    follower.sql("insert into {t} (a, at, name) select 5, timestamptz '2020-01-01' + i * interval '1 us', 'k' "
+            "from generate_series(1, 3) i")  # fmt: skip
+    follows(follower)
+    follower.sql("update {t} set a = 6 where a = 5")
+    follows(follower)
     assert max(len(row[-1] or "") for row in in_lake(follower)) == 10_000_000  # type: ignore[arg-type]
 
 

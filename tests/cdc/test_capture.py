@@ -247,8 +247,36 @@ def test_a_rewrite_cannot_hide_behind_a_truncate(lab: Lab, hidden: str) -> None:
     put(lab, 1, 5)
     if hidden != "savepoint":
         lab.sql(hidden)
-    with pytest.raises(NeedsResnapshot, match=r"(?s)truncated and then altered.*varve cdc resnapshot"):
+    with pytest.raises(NeedsResnapshot, match=r"(?s)truncated and altered.*varve cdc resnapshot"):
         lab.capture()
+
+
+@pytest.mark.parametrize("later", ["select 1", "alter table {t} alter x set statistics 10"])
+@pytest.mark.parametrize(
+    "alter", ["alter x type float8 using x * 2", "add extra uuid default gen_random_uuid()", "alter x set default 1"]
+)
+def test_a_rewrite_cannot_hide_in_the_transaction_of_a_truncate(lab: Lab, alter: str, later: str) -> None:
+    lab.bootstrap()
+    put(lab, 1, 5)
+    with lab.source() as source, source.transaction():
+        source.execute(f"truncate {lab.table}")
+        source.execute(f"insert into {lab.table} (w, id, x) values (1, 1, 1)")
+        source.execute(f"alter table {lab.table} {alter}")
+    lab.sql(later)
+    with pytest.raises(NeedsResnapshot, match=r"(?s)truncated and altered.*varve cdc resnapshot"):
+        lab.capture()
+
+
+def test_a_truncate_with_new_rows_is_taken_also_where_the_table_was_altered_before(lab: Lab) -> None:
+    lab.bootstrap()
+    lab.sql("alter table {t} add extra uuid default gen_random_uuid()")
+    for _ in range(2):
+        with lab.source() as source, source.transaction():
+            source.execute(f"truncate {lab.table}")
+            source.execute(f"insert into {lab.table} (w, id, x) values (1, 1, 1)")
+        batch = lab.capture()
+        assert batch is not None
+        assert (batch.counts.truncates, batch.counts.inserts) == (1, 1)
 
 
 def test_a_truncate_after_a_rewrite_makes_it_known_again(lab: Lab) -> None:

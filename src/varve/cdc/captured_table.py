@@ -39,6 +39,7 @@ class SourceColumn:
             when the snapshot was taken, or too long ago.
         missing: the text that rows have in it which were there before it was added; None: NULL.
         knows_missing: whether that text could be read.
+        changed_by: the transaction that last changed its entry in the source's catalog; 0 where it is not known.
     """
 
     name: str
@@ -50,6 +51,7 @@ class SourceColumn:
     since: int | None = None
     missing: str | None = None
     knows_missing: bool = True
+    changed_by: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,6 +64,17 @@ def changes(
     return found + list(_of_columns(captured, before, now, newly_declared))
 
 
+def altered_with(before: SourceTable, now: SourceTable) -> bool:
+    """Whether a column was added or altered by the transaction that changed the table's entry last, or by a later one.
+
+    Every command that gives rows other values without an event changes the entry of a column in the catalog.
+    """
+    known = {column.number: column.changed_by for column in before.columns}
+    altered_by = [column.changed_by for column in now.columns if column.changed_by != known.get(column.number)]
+    # Numbers of transactions go round in a circle of 32 bits.
+    return any((number - now.changed_by) % 2**32 < 2**31 for number in altered_by)
+
+
 def stopping(found: list[TableChange]) -> tuple[str, bool]:
     """The first change that stops the capture, "" for none, and whether the stream shows where all of these are."""
     stops = [change for change in found if change.stops]

@@ -41,7 +41,7 @@ class PlainReader:
         decoder, stream = Decoder(), Stream({table.oid: table.key})
         sent: RelationMessage | None = None
         layout, version, last, ended, is_durable, misfit = table.layout, table.version, done, 0, False, ""
-        truncated_by, truncates = set[int](), set[int]()
+        truncated_by, truncates, refilled_by, refills = set[int](), set[int](), set[int](), set[int]()
         committed, in_progress = list[ChangeEvent](), list[ChangeEvent]()
         for item in stream.read(decoder.decode(data) for (data,) in rows):
             match item:
@@ -65,6 +65,8 @@ class PlainReader:
                         )
                     elif item.change_type is ChangeType.TRUNCATE:
                         truncates.add(item.xid)
+                    if item.change_type is not ChangeType.TRUNCATE and item.xid in truncates:
+                        refills.add(item.xid)
                     in_progress.append(change)
                 case End():
                     ended = item.end_lsn
@@ -72,7 +74,9 @@ class PlainReader:
                         committed += [replace(change, commit_lsn=item.end_lsn) for change in in_progress]
                         in_progress = []
                         truncated_by |= truncates
+                        refilled_by |= refills
                         last = max(last, item.end_lsn)
         cut = not misfit and self.limit is not None and len(rows) >= self.limit
         whole_until = max(ended, done) if cut or self.fit.stop or misfit else upto
-        return SlotLook(last, whole_until, cut, version, frozenset(truncated_by), misfit), committed
+        look = SlotLook(last, whole_until, cut, version, frozenset(truncated_by), frozenset(refilled_by), misfit)
+        return look, committed

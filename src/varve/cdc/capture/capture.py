@@ -27,7 +27,7 @@ from varve.cdc.capture.decoding import Undecodable, decoding
 from varve.cdc.capture.slot_reader import SlotReader
 from varve.cdc.captured_table import NeedsResnapshot
 from varve.cdc.event import format_lsn, parse_lsn
-from varve.cdc.table_changes import Fit, changes, stopped, stopping
+from varve.cdc.table_changes import Fit, altered_with, changes, stopped, stopping
 from varve.model.errors import ServiceUnavailable
 
 if TYPE_CHECKING:
@@ -185,7 +185,7 @@ class Capture:
             with source_database.asked(self.captured), decoding():
                 look = reader.look(writer, fit, done, moment.upto)
             if rewritten:
-                self._refuse_rewritten(moment.table, look, fit.stop)
+                self._refuse_rewritten(fit, look)
         except BaseException:
             writer.abandon()
             raise
@@ -209,16 +209,17 @@ class Capture:
         self.step("confirmed")
         return look, batch
 
-    def _refuse_rewritten(self, table: SourceTable, look: SlotLook, stop: str) -> None:
+    def _refuse_rewritten(self, fit: Fit, look: SlotLook) -> None:
         """Raise NeedsResnapshot unless a TRUNCATE that was read was the last rewrite."""
-        truncated_by = look.truncated_by
-        if table.changed_by in truncated_by:
+        truncated_by, last = look.truncated_by, fit.now.changed_by
+        # Rows that it put there after its TRUNCATE may have been written anew by an ALTER TABLE of its own.
+        if last in truncated_by and not (last in look.refilled_by and altered_with(fit.before, fit.now)):
             return
-        if stop or look.misfit:
+        if fit.stop or look.misfit:
             # Where in the stream rows were written anew, and so whether they fit what came before, nothing says.
-            raise stopped(self.captured, look.misfit or stop, visible=False)
+            raise stopped(self.captured, look.misfit or fit.stop, visible=False)
         change = (
-            "was truncated and then altered, or truncated within a savepoint: whether its rows were written anew since "
+            "was truncated and altered, or truncated within a savepoint: whether its rows were written anew since "
             "(ALTER TABLE, VACUUM FULL or CLUSTER), the stream does not say"
             if truncated_by
             else "had every row written anew (ALTER TABLE, VACUUM FULL or CLUSTER), and the stream does not say with "

@@ -35,6 +35,7 @@ class Look:
         last: the end of the last transaction after the durable ones, whichever tables it changed.
         ended: the end of the last transaction; 0: there is none.
         truncated_by: the committed transactions that truncated the table.
+        refilled_by: those that then changed rows of it as well.
         misfit: why the read ends before the transaction in progress, of which nothing may be kept; "": it does not.
     """
 
@@ -45,6 +46,7 @@ class Look:
     last: int = field(init=False)
     ended: int = 0
     truncated_by: set[int] = field(default_factory=set)
+    refilled_by: set[int] = field(default_factory=set)
     misfit: str = ""
 
     def __post_init__(self) -> None:
@@ -57,6 +59,7 @@ class Look:
         self._described: set[int] = set()
         self._in_progress = InProgress()
         self._truncates: set[int] = set()
+        self._refills: set[int] = set()
 
     def take(self, messages: Messages) -> None:
         """Take the messages in their order, until one that does not fit."""
@@ -115,6 +118,7 @@ class Look:
         ended = max(begun, int(np.searchsorted(number, last + is_ended[last])))
         rows = self._rows(messages, transactions, places)
         if rows and begun > 0:
+            self._refills |= self._truncates & {self._in_progress.xid}
             self.writer.add_open(rows.part(0, begun))
         if is_ended[0] and is_new[0]:
             self.writer.commit(int(transactions.end_lsn[0]))
@@ -138,6 +142,7 @@ class Look:
         if is_new.any():
             self.last = max(self.last, int(ends[is_new].max()))
             self.truncated_by |= self._truncates
+            self.refilled_by |= self._refills
 
     def _are_ours(self, messages: Messages, transactions: Transactions) -> Mask:
         tables = messages.numbers("u4")[messages.starts + 1]

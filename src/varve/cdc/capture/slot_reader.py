@@ -48,6 +48,7 @@ class SlotLook:
         cut: whether the limit ended the read.
         version: the version of the table in the last event.
         truncated_by: the transactions that truncated the table.
+        refilled_by: those of them that then changed rows of it as well.
         misfit: why the read ended before a transaction whose rows are of another table than was captured last; "": it
             did not.
     """
@@ -57,6 +58,7 @@ class SlotLook:
     cut: bool
     version: int
     truncated_by: frozenset[int]
+    refilled_by: frozenset[int] = frozenset()
     misfit: str = ""
 
 
@@ -87,7 +89,8 @@ class SlotReader:
         cut = not look.misfit and self.limit is not None and count >= self.limit
         # Everything up to `done` was read before, whether it came again or not.
         whole_until = max(look.ended, done) if cut or fit.stop or look.misfit else upto
-        return SlotLook(look.last, whole_until, cut, look.version, frozenset(look.truncated_by), look.misfit)
+        truncated_by, refilled_by = frozenset(look.truncated_by), frozenset(look.refilled_by)
+        return SlotLook(look.last, whole_until, cut, look.version, truncated_by, refilled_by, look.misfit)
 
     def _peek(self, upto: int) -> Generator[Messages]:
         # A server-side cursor, because one transaction may be larger than our memory.

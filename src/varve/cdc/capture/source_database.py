@@ -66,7 +66,8 @@ _COLUMNS = """
            attgenerated::text,
            -- What rows that are older than the column have in it, as an array of one. The type of its elements is not
            -- known here; a text of some types (box) is not one element for an array of texts.
-           case when atthasmissing then attmissingval::text::text[] end
+           case when atthasmissing then attmissingval::text::text[] end,
+           xmin::text::bigint
     from pg_attribute
     where attrelid = %s and attnum > 0 and not attisdropped order by attnum
 """
@@ -220,14 +221,13 @@ def describe(connection: psycopg.Connection, name: str) -> SourceTable | None:
         )
     columns, unsent = [], []
     published = {"", "s"} if connection.info.server_version >= GENERATED_PUBLISHED_SINCE else {""}
-    for column, number, type_, typmod, labels, type_oid, generated, missing in connection.execute(_COLUMNS, (oid,)):
+    described_columns = connection.execute(_COLUMNS, (oid,))
+    for column, number, type_, typmod, labels, type_oid, generated, missing, altered_by in described_columns:
         if generated in published:
             value = missing[0] if missing else None
             is_known = missing is None or len(missing) == 1
             columns.append(
-                SourceColumn(
-                    column, number, type_, typmod, tuple(labels), type_oid, None, value, knows_missing=is_known
-                )
+                SourceColumn(column, number, type_, typmod, tuple(labels), type_oid, None, value, is_known, altered_by)
             )
         else:
             unsent.append(column)

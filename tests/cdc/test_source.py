@@ -349,19 +349,48 @@ def test_a_policy_that_hides_rows_is_an_error_not_a_smaller_table(lab: Lab) -> N
         lab.sql(f"drop owned by {role}; drop role {role}")
 
 
-def test_values_of_an_enum_may_be_added_and_not_renamed(lab: Lab) -> None:
+@pytest.mark.parametrize(
+    ("made", "used", "value"),
+    [
+        ("select 1", "{mood}", "low"),
+        ("select 1", "{mood}[]", "{{low}}"),
+        ("create domain {mood}_any as {mood}", "{mood}_any", "low"),
+        ("create type {mood}_pair as (one int, two {mood})", "{mood}_pair", "(1,low)"),
+        ("create type {mood}_span as range (subtype = {mood})", "{mood}_span", "[low,high]"),
+        ("create type {mood}_span as range (subtype = {mood}, multirange_type_name = {mood}_spans)",
+         "{mood}_spans", "{{[low,high]}}"),
+        ("create type {mood}_pair as (one {mood}[]); create domain {mood}_pairs as {mood}_pair[]",
+         "{mood}_pairs", '{{"({{low}})"}}'),
+    ],
+)  # fmt: skip
+def test_values_of_an_enum_may_be_added_and_not_renamed_however_a_column_holds_them(
+    lab: Lab, made: str, used: str, value: str
+) -> None:
     mood = f"public.mood_{lab.captured.dataset.db}"
     lab.sql(f"create type {mood} as enum ('low', 'high')")
-    lab.sql(f"alter table {{t}} alter note type {mood} using null")
-    lab.sql("insert into {t} (w, id, note) values (1, 1, 'low')")
+    lab.sql(made.replace("{mood}", mood))
+    lab.sql(f"alter table {{t}} alter note type {used.replace('{mood}', mood)} using null")
+    lab.sql(f"insert into {{t}} (w, id, note) values (1, 1, '{value}')")
     lab.bootstrap()
     lab.sql(f"alter type {mood} add value 'lower' before 'low'")
-    lab.sql("insert into {t} (w, id, note) values (1, 2, 'lower')")
+    lab.sql(f"insert into {{t}} (w, id, note) values (1, 2, '{value.replace('low', 'lower', 1)}')")
     assert lab.capture() is not None
     lab.sql(f"alter type {mood} rename value 'low' to 'bad'")
-    with pytest.raises(
-        NeedsResnapshot, match=r"values of public\.mood_.* were renamed, and with them those of column note"
-    ):
+    with pytest.raises(NeedsResnapshot, match=r"values of public\.mood_.* those of column note, are written otherwise"):
+        lab.capture()
+
+
+@pytest.mark.parametrize("alter", ["add attribute three int", "drop attribute one"])
+def test_a_composite_type_with_other_parts_asks_for_a_snapshot(lab: Lab, alter: str) -> None:
+    pair = f"public.pair_{lab.captured.dataset.db}"
+    lab.sql(f"create type {pair} as (one int, two int)")
+    lab.sql(f"alter table {{t}} alter note type {pair}[] using null")
+    lab.sql("insert into {t} (w, id, note) values (1, 1, array[(1, 2)::" + pair + "])")
+    lab.bootstrap()
+    lab.sql("update {t} set x = 1")
+    assert lab.capture() is not None
+    lab.sql(f"alter type {pair} {alter}")
+    with pytest.raises(NeedsResnapshot, match=r"values of public\.pair_.* those of column note, are written otherwise"):
         lab.capture()
 
 

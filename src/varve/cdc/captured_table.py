@@ -33,7 +33,8 @@ class SourceColumn:
 
     Attributes:
         number: its attnum, which stays the same when the column is renamed and is never used again.
-        labels: the values of an enum in the order in which they were made.
+        labels: the values of the enums in it in the order in which they were made, behind the parts of the composite
+            types in it.
         type_oid: the OID of its type, which a relation message of the stream contains; 0 where it is not known.
         since: a commit LSN before the one that added it, as far as the events since then are kept; None: it was there
             when the snapshot was taken, or too long ago.

@@ -141,8 +141,9 @@ def _of_column(captured: CapturedTable, before: SourceColumn, now: SourceColumn)
         else:
             yield TableChange(phrase)
     elif is_declared and now.labels[: len(before.labels)] != before.labels:
-        yield TableChange(f"values of {now.type} were renamed, and with them those of column {before.name}, without a "
-                          "word in the stream", stops=True)  # fmt: skip
+        yield TableChange(f"values of {now.type}, and with them those of column {before.name}, are written otherwise "
+                          "since one of an enum was renamed or a composite type has other parts, without a word in the "
+                          "stream", stops=True)  # fmt: skip
 
 
 def _widens(before: tuple[str, int], now: tuple[str, int]) -> bool:

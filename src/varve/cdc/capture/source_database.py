@@ -62,8 +62,33 @@ _WITH_GENERATED = " with (publish_generated_columns = stored)"
 _FILENODE_NOW = "select pg_relation_filenode(%s::oid)::bigint"
 _COLUMNS = """
     select attname::text, attnum::int, format_type(atttypid, null), atttypmod,
-           array(select enumlabel::text from pg_enum where enumtypid = atttypid order by oid), atttypid::bigint,
-           attgenerated::text,
+           array(
+               -- The types that the text of a value depends on: of elements, ranges and domains, and the parts of
+               -- composite types.
+               with recursive used (oid) as (
+                   select atttypid
+                   union
+                   select inner_type.oid from used join pg_type t on t.oid = used.oid cross join lateral (
+                       select t.typelem union all select t.typbasetype
+                       union all select p.atttypid from pg_attribute p
+                                 where p.attrelid = t.typrelid and p.attnum > 0 and not p.attisdropped
+                       -- Servers before PostgreSQL 14 have no multiranges.
+                       union all select r.rngsubtype from pg_range r
+                                 where t.oid in (r.rngtypid, (to_jsonb(r) ->> 'rngmultitypid')::oid)
+                   ) inner_type (oid)
+                   where inner_type.oid <> 0
+               )
+               select label from (
+                   select 0, t.oid, format('%%s %%s', t.oid, array(
+                       select p.attnum from pg_attribute p
+                       where p.attrelid = t.typrelid and p.attnum > 0 and not p.attisdropped order by p.attnum))
+                   from pg_type t where t.typrelid <> 0 and t.oid in (select oid from used)
+                   union all
+                   select 1, e.oid, e.enumlabel::text from pg_enum e where e.enumtypid in (select oid from used)
+               ) labels (place, oid, label)
+               order by place, oid
+           ),
+           atttypid::bigint, attgenerated::text,
            -- What rows that are older than the column have in it, as an array of one. The type of its elements is not
            -- known here; a text of some types (box) is not one element for an array of texts.
            case when atthasmissing then attmissingval::text::text[] end,

@@ -8,6 +8,7 @@ from itertools import chain, groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow.parquet as pq
 import pytest
 
 from tests.cdc.formats import KEY, as_debezium, as_events, as_wal2json, as_wal2json_v1, decoded
@@ -26,6 +27,11 @@ if TYPE_CHECKING:
     from varve.services.settings import Settings
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+
+WRITTEN = {
+    ChangeFormat.WAL2JSON: as_wal2json, ChangeFormat.WAL2JSON_V1: as_wal2json_v1,
+    ChangeFormat.DEBEZIUM: as_debezium, ChangeFormat.EVENTS: as_events,
+}  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -191,19 +197,38 @@ def test_a_transaction_that_is_cut_into_two_files_is_refused(lab: Lab) -> None:
     assert [number for number, _ in notes(other)] == [1, 2, 3]
 
 
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize("kind", list(ChangeFormat))
+def test_a_line_ends_where_json_lines_say_it_and_not_at_what_a_text_may_hold(
+    lab: Lab, kind: ChangeFormat, end: str
+) -> None:
+    other = followed(lab, kind)
+    texts = ["a\u2028b", "c\u2029d", "e\x85f", "g\r\nh\vi\fj\x1ck"]
+    nothing = dict.fromkeys(SCHEMA.names)
+    changes = [
+        event(ChangeType.INSERT, new={**nothing, "w": "1", "id": str(number), "note": text}, commit_lsn=10,
+              timestamp="2013-01-05 10:00:00+00", seq=number)
+        for number, text in enumerate(texts, 1)
+    ]  # fmt: skip
+    # As others write JSON: raw, but for what it wants escaped.
+    lines = [json.dumps(json.loads(line), ensure_ascii=False) for line in WRITTEN[kind](lab.table, changes)]
+    put(other, "1.jsonl", []).write_bytes("".join(f"{line}{end}" for line in lines).encode())
+    with opened(other.captured, lab.settings) as capture:
+        assert capture.capture() == len(texts)
+    (batch,) = other.log().batches(1)
+    rows = pq.read_table(batch.data).to_pylist()
+    assert [row["columnValues"][row["columnNames"].index("note")] for row in rows] == texts
+
+
 def test_changes_of_another_table_are_passed_over_and_counted(lab: Lab) -> None:
     schema = lab.table.partition(".")[0]
     changes = [
         event(kind, new={"w": "1", "id": "7"}, old_key=key, timestamp="2013-01-05 10:00:00+00", commit_lsn=5, seq=seq)
         for seq, (kind, key) in enumerate(((ChangeType.INSERT, {}), (ChangeType.UPDATE, {"w": "1", "id": "7"})), 1)
     ]
-    written = {
-        ChangeFormat.WAL2JSON: as_wal2json, ChangeFormat.WAL2JSON_V1: as_wal2json_v1,
-        ChangeFormat.DEBEZIUM: as_debezium, ChangeFormat.EVENTS: as_events,
-    }  # fmt: skip
     for kind in ChangeFormat:
         other = followed(lab, kind)
-        put(other, "1.jsonl", written[kind](f"{schema}.stranger", changes))
+        put(other, "1.jsonl", WRITTEN[kind](f"{schema}.stranger", changes))
         assert take(other) == 0
         (batch,) = other.log().batches(1)
         manifest = json.loads((Path(batch.location) / "_varve.json").read_text(encoding="utf-8"))

@@ -145,8 +145,9 @@ class FileCapture:
         assert files is not None
         others: Counter[str] = Counter()
         try:
+            # Not splitlines, which also ends a line at what a text in JSON may hold unescaped (U+2028, U+0085).
             events = list(_READERS[files.format](
-                content.decode().splitlines(), relation=self.captured.source, key=files.key, others=others
+                content.decode().split("\n"), relation=self.captured.source, key=files.key, others=others
             ))  # fmt: skip
             return in_order(events), others
         except (BadInput, UnicodeDecodeError) as error:

@@ -207,6 +207,65 @@ def test_where_the_events_do_not_say_it_a_snapshot_is_asked_for(follow: Callable
     catches_up(follower)
 
 
+UPDATED = "update {t} set extra = '1' where id = 1"
+LOOK = "look"
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        ("add tmp text", UPDATED.replace("extra", "tmp"), LOOK, "rename tmp to extra"),
+        ("add tmp text", UPDATED.replace("extra", "tmp"), LOOK, "rename tmp to extra", LOOK),
+        ("add tmp text", UPDATED.replace("extra", "tmp"), "rename tmp to extra"),
+        ("add tmp text", "insert into {t} (id, tmp) values (20, '1')", "rename tmp to extra", LOOK),
+        ("add extra text", LOOK, "rename extra to tmp", UPDATED.replace("extra", "tmp"), "rename tmp to extra", LOOK),
+        (UPDATED.replace("extra", "old"), LOOK, "rename old to extra", UPDATED, "drop extra", "add extra text", LOOK),
+        ("rename old to extra", LOOK, UPDATED, "drop extra", "add extra text", LOOK),
+        ("add extra text", UPDATED, "drop extra", "add extra text", LOOK),
+        ("add extra text", "add tmp text", LOOK, UPDATED, "rename extra to was", "rename tmp to extra",
+         "rename was to tmp", UPDATED, LOOK),
+        ("add extra text", "add tmp text", LOOK, "rename extra to was", "rename tmp to extra", "rename was to tmp",
+         UPDATED, "rename extra to was", "rename tmp to extra", "rename was to tmp", LOOK),
+    ],
+)  # fmt: skip
+def test_a_column_whose_name_was_not_its_own_all_the_time_asks_for_a_snapshot(
+    follow: Callable[[CapturedTable], Follower], steps: tuple[str, ...]
+) -> None:
+    follower = made(follow, "old text")
+    for step in steps:
+        if step == LOOK:
+            follower.capture()
+            follower.apply()
+        else:
+            follower.sql(step if "{t}" in step else f"alter table {{t}} {step}")
+    declare(follower, Column("extra", TEXT))
+
+    def catch_up() -> None:
+        follower.capture()
+        follower.apply()
+
+    for _ in range(2):
+        with pytest.raises(NeedsResnapshot, match=r"extra is declared since.*renamed or dropped.*varve cdc resnapshot"):
+            catch_up()
+    follower.bootstrap(resnapshot=True)
+    catches_up(follower)
+
+
+def test_other_columns_may_be_renamed_and_dropped_while_the_added_one_waits(
+    follow: Callable[[CapturedTable], Follower],
+) -> None:
+    follower = made(follow, "old text", "older text")
+    for step in ("add extra text", UPDATED, LOOK, "rename old to was", UPDATED.replace("1", "2"), LOOK, "drop older",
+                 UPDATED.replace("1", "3"), "add more int", UPDATED.replace("1", "4"), LOOK):  # fmt: skip
+        if step == LOOK:
+            follower.capture()
+            follower.apply()
+        else:
+            follower.sql(step if "{t}" in step else f"alter table {{t}} {step}")
+    declare(follower, Column("extra", TEXT))
+    assert catches_up(follower)
+
+
 def test_histories_tables_without_a_key_and_required_columns_ask_for_a_snapshot(
     follow: Callable[[CapturedTable], Follower],
 ) -> None:

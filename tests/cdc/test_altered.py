@@ -159,6 +159,24 @@ def test_a_column_that_had_another_name_for_a_while_is_not_taken_for_null(lab: L
     assert replayed(lab) == before
 
 
+@pytest.mark.parametrize("rows_after", [True, False])
+def test_a_column_that_takes_the_name_of_one_that_was_dropped_is_not_taken_for_it(
+    lab: Lab, *, rows_after: bool
+) -> None:
+    lab.sql("alter table {t} add other text default 'other'")
+    lab.bootstrap()
+    lab.sql("insert into {t} (w, id, note) values (1, 1, 'a')")
+    lab.sql("alter table {t} drop note")
+    put(lab, 2)
+    assert lab.capture() is not None
+    put(lab, 3)
+    lab.sql("alter table {t} rename other to note")
+    if rows_after:
+        put(lab, 4)
+    stops(lab, "column other is now called note, as one was that the dataset declares")
+    assert ids(lab) == [1, 2, 3]
+
+
 @pytest.mark.parametrize("limit", [1, 500])
 @pytest.mark.parametrize(
     ("aside", "away", "back"),

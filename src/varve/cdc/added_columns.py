@@ -54,8 +54,8 @@ def _problem(captured: CapturedTable, table: SourceTable, added: list[str]) -> s
         return f"{required[0]} is declared NOT NULL, and older batches do not have it"
     if old := [name for name in added if name in known and known[name].since is None]:
         return (
-            f"{old[0]} was not added since the last snapshot, or the events since then are not kept any more "
-            "(VARVE_CHANGES_DAYS)"
+            f"{old[0]} was not added since the last snapshot, columns were renamed or dropped at that time, or the "
+            "events since then are not kept any more (VARVE_CHANGES_DAYS)"
         )
     return ""
 
@@ -72,18 +72,38 @@ def check_added(captured: CapturedTable, table: SourceTable, names: frozenset[st
     for name in sorted(names):
         check_type(captured, sources[name])
         if sources[name].since is None:
-            raise refused(captured, captured.column(name), "what its older rows have in it cannot be read")
+            reason = "what its older rows have in it cannot be read, or columns were renamed or dropped at that time"
+            raise refused(captured, captured.column(name), reason)
 
 
 def since_then(now: SourceTable, before: SourceTable, confirmed_lsn: int) -> SourceTable:
-    """The table with what is known of its columns: which were added after the place that was confirmed last."""
+    """The table with what is known of its columns: which were added after the place that was confirmed last.
+
+    Events know columns by their names alone. Where a column has another name, or one was dropped that may have had the
+    name of a new one, they do not say what the rows have in it.
+    """
     known, columns = {column.number: column for column in before.columns}, []
+    last_number = before.last_number or max(known, default=0)
+    numbers = {*known, *range(last_number + 1, now.last_number + 1)}
+    is_any_dropped = not numbers <= {column.number for column in now.columns}
     for column in now.columns:
         if column.number in known:
-            columns.append(replace(column, since=known[column.number].since, missing=known[column.number].missing))
+            was = known[column.number]
+            since = was.since if was.name == column.name else None
+            columns.append(replace(column, since=since, missing=was.missing))
         else:
-            columns.append(replace(column, since=confirmed_lsn if column.knows_missing else None))
+            # One that was computed and is not any more has an older number.
+            is_new = column.number > last_number and column.knows_missing and not is_any_dropped
+            columns.append(replace(column, since=confirmed_lsn if is_new else None))
     return replace(now, columns=tuple(columns))
+
+
+def named_otherwise(captured: CapturedTable, table: SourceTable) -> SourceTable:
+    """The table, where events may call columns otherwise: those that the dataset lacks need a new snapshot."""
+    columns = [
+        column if column.name in captured.source_columns else replace(column, since=None) for column in table.columns
+    ]
+    return replace(table, columns=tuple(columns))
 
 
 def forgotten(captured: CapturedTable, table: SourceTable, declared: Collection[str], lsn: int) -> SourceTable:

@@ -36,8 +36,8 @@ class SourceColumn:
         labels: the values of the enums in it in the order in which they were made, behind the parts of the composite
             types in it.
         type_oid: the OID of its type, which a relation message of the stream contains; 0 where it is not known.
-        since: a commit LSN before the one that added it, as far as the events since then are kept; None: it was there
-            when the snapshot was taken, or too long ago.
+        since: a commit LSN before the one that added it, as far as the events since then are kept and call it by its
+            name; None: it was there when the snapshot was taken, or too long ago, or events may call it otherwise.
         missing: the text that rows have in it which were there before it was added; None: NULL.
         knows_missing: whether that text could be read.
         changed_by: the transaction that last changed its entry in the source's catalog; 0 where it is not known.
@@ -69,6 +69,7 @@ class SourceTable:
         publication: the entries of its publication in the source's catalog as a text; empty where it is not published.
         unsent: generated columns that this server cannot publish: virtual ones and, before PostgreSQL 18, stored ones.
         blocked: whether such columns belong to the replica identity, so that the server would refuse changes of rows.
+        last_number: the attnum of the column that was added last, whether it is there or dropped; 0: not known.
     """
 
     oid: int
@@ -82,6 +83,7 @@ class SourceTable:
     publication: str = ""
     unsent: tuple[str, ...] = ()
     blocked: bool = False
+    last_number: int = 0
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -100,7 +100,7 @@ def _of_columns(
     old, new = {column.number: column for column in before.columns}, {column.number: column for column in now.columns}
     for number, column in old.items():
         if number in new:
-            yield from _of_column(captured, column, new[number])
+            yield from _of_column(captured, column, new[number], newly_declared)
             continue
         is_declared = captured.column(column.name) in captured.names
         if is_declared and column.name in now.names:
@@ -126,13 +126,18 @@ def _of_columns(
             yield TableChange(f"column {column.name} {column.type} was added; it is loaded when it is declared")
 
 
-def _of_column(captured: CapturedTable, before: SourceColumn, now: SourceColumn) -> Iterator[TableChange]:
+def _of_column(
+    captured: CapturedTable, before: SourceColumn, now: SourceColumn, newly_declared: frozenset[str]
+) -> Iterator[TableChange]:
     is_declared = captured.column(before.name) in captured.names
     if now.name != before.name:
         phrase = f"column {before.name} is now called {now.name}"
+        takes_a_name = now.name in captured.source_columns and now.name not in newly_declared
         if is_declared:
             phrase += f"; declare renames={{'{now.name}': '{captured.column(before.name)}'}}"
-        yield TableChange(phrase, stops=is_declared, visible=True)
+        elif takes_a_name:
+            phrase += ", as one was that the dataset declares; what older rows have in it is not in the stream"
+        yield TableChange(phrase, stops=is_declared or takes_a_name, visible=True)
     if (now.type, now.typmod) != (before.type, before.typmod):
         phrase = f"column {before.name} was {before.type} and is {now.type}"
         if is_declared and not _widens((before.type, before.typmod), (now.type, now.typmod)):
@@ -181,6 +186,25 @@ class Fit:
         ]:
             return self.stop or f"column {renamed[0]} had another name for a while, in which rows were changed"
         return "" if not self.stop or self._continues(relation, sent, absent, at_the_end) else self.stop
+
+    def names_are_theirs(self, relation: RelationMessage) -> bool:
+        """Whether each column is sent under a name that it has before or now, as far as the order of columns shows."""
+        names: dict[int, set[str]] = {}
+        for column in (*self.before.columns, *self.now.columns):
+            names.setdefault(column.number, set()).add(column.name)
+        numbers, there = iter(sorted(names)), {column.number for column in self.now.columns}
+        is_skipped = False
+        for sent in relation.columns:
+            for number in numbers:
+                if sent.name in names[number]:
+                    break
+                is_skipped |= number in there
+            else:
+                return False
+            # Behind a column that had not been added yet, there was none.
+            if is_skipped:
+                return False
+        return True
 
     def continued(self) -> SourceTable:
         """The table after what was read: `before`, with the columns that came since and that the dataset ignores.

@@ -42,6 +42,7 @@ class PlainReader:
         sent: RelationMessage | None = None
         layout, version, last, ended, is_durable, misfit = table.layout, table.version, done, 0, False, ""
         truncated_by, truncates, refilled_by, refills = set[int](), set[int](), set[int](), set[int]()
+        names_are_theirs = True
         committed, in_progress = list[ChangeEvent](), list[ChangeEvent]()
         for item in stream.read(decoder.decode(data) for (data,) in rows):
             match item:
@@ -49,7 +50,11 @@ class PlainReader:
                     is_durable = item.lsn < done
                 case RelationMessage() if item.oid == table.oid:
                     sent = item
-                case ChangeEvent() if not is_durable and stream.oid == table.oid:
+                case ChangeEvent() if is_durable and stream.oid == table.oid:
+                    assert sent is not None
+                    if item.change_type is not ChangeType.TRUNCATE:
+                        names_are_theirs &= self.fit.names_are_theirs(sent)
+                case ChangeEvent() if stream.oid == table.oid:
                     assert sent is not None
                     if misfit := self.fit.misfit(sent):
                         break
@@ -65,8 +70,9 @@ class PlainReader:
                         )
                     elif item.change_type is ChangeType.TRUNCATE:
                         truncates.add(item.xid)
-                    if item.change_type is not ChangeType.TRUNCATE and item.xid in truncates:
-                        refills.add(item.xid)
+                    if item.change_type is not ChangeType.TRUNCATE:
+                        names_are_theirs &= self.fit.names_are_theirs(sent)
+                        refills |= truncates & {item.xid}
                     in_progress.append(change)
                 case End():
                     ended = item.end_lsn
@@ -78,5 +84,7 @@ class PlainReader:
                         last = max(last, item.end_lsn)
         cut = not misfit and self.limit is not None and len(rows) >= self.limit
         whole_until = max(ended, done) if cut or self.fit.stop or misfit else upto
-        look = SlotLook(last, whole_until, cut, version, frozenset(truncated_by), frozenset(refilled_by), misfit)
+        look = SlotLook(
+            last, whole_until, cut, version, frozenset(truncated_by), frozenset(refilled_by), names_are_theirs, misfit
+        )
         return look, committed

@@ -21,7 +21,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from varve.cdc.added_columns import check_added, newly_declared, since_then
+from varve.cdc.added_columns import check_added, named_otherwise, newly_declared, refused, since_then
 from varve.cdc.capture import source_database
 from varve.cdc.capture.decoding import Undecodable, decoding
 from varve.cdc.capture.slot_reader import SlotReader
@@ -186,6 +186,7 @@ class Capture:
                 look = reader.look(writer, fit, done, moment.upto)
             if rewritten:
                 self._refuse_rewritten(fit, look)
+            self._refuse_renamed(position, look)
         except BaseException:
             writer.abandon()
             raise
@@ -198,6 +199,8 @@ class Capture:
         self.step("durable")
         # Where the capture is about to stop, the rows are still those of the table as it was.
         table = fit.continued() if fit.stop or look.misfit else moment.table
+        if not look.names_are_theirs:
+            table = named_otherwise(self.captured, table)
         self.positions.captured(position.dataset, replace(table, version=look.version))
         # Without a batch, everything that was read completely is durable or of other tables.
         target = look.last if batch else look.whole_until
@@ -230,6 +233,13 @@ class Capture:
             f"{dataset}: {self.captured.source} {change}. Nothing of it was captured; the dataset serves its last "
             f"exact state. Take a new snapshot: varve cdc resnapshot {dataset}"
         )
+
+    def _refuse_renamed(self, position: Position, look: SlotLook) -> None:
+        """Raise NeedsResnapshot where a column is to be loaded and events may call it otherwise."""
+        added = newly_declared(self.captured, position.table, position.declared)
+        if added and not look.names_are_theirs:
+            reason = "columns were renamed or dropped since it was added"
+            raise refused(self.captured, ", ".join(sorted(map(self.captured.column, added))), reason)
 
     def _checked_slot(self, connection: psycopg.Connection, position: Position) -> source_database.Slot:
         assert position.system_identifier is not None

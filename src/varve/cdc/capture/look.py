@@ -36,6 +36,7 @@ class Look:
         ended: the end of the last transaction; 0: there is none.
         truncated_by: the committed transactions that truncated the table.
         refilled_by: those that then changed rows of it as well.
+        names_are_theirs: whether each column of the rows that came has a name by which the table is described.
         misfit: why the read ends before the transaction in progress, of which nothing may be kept; "": it does not.
     """
 
@@ -47,6 +48,7 @@ class Look:
     ended: int = 0
     truncated_by: set[int] = field(default_factory=set)
     refilled_by: set[int] = field(default_factory=set)
+    names_are_theirs: bool = True
     misfit: str = ""
 
     def __post_init__(self) -> None:
@@ -104,7 +106,8 @@ class Look:
     def _change(self, messages: Messages) -> None:
         transactions = Transactions.of(messages, self._in_progress)
         is_new, is_ended = transactions.final_lsn >= self.done, transactions.end_lsn > 0
-        places = np.flatnonzero(self._are_ours(messages, transactions) & is_new[transactions.number])
+        is_ours = self._are_ours(messages, transactions)
+        places = np.flatnonzero(is_ours & is_new[transactions.number])
         misfit = self.fit.misfit(self._ours) if self._ours is not None and len(places) else ""
         if misfit:
             if places[0]:
@@ -112,6 +115,9 @@ class Look:
                 self._change(messages[: places[0]])
             self.misfit = misfit
             return
+        if self._ours is not None and is_ours.any():
+            # Of durable ones as well: their batch may not be recorded in the position yet.
+            self.names_are_theirs &= self.fit.names_are_theirs(self._ours)
         # The changes of the transaction that was in progress, those of all others that end here, and the rest.
         number, last = transactions.number[places], len(is_ended) - 1
         begun = int(np.searchsorted(number, 1))

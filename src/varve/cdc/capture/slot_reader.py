@@ -49,6 +49,7 @@ class SlotLook:
         version: the version of the table in the last event.
         truncated_by: the transactions that truncated the table.
         refilled_by: those of them that then changed rows of it as well.
+        names_are_theirs: whether each column of the rows that came has a name by which the table is described.
         misfit: why the read ended before a transaction whose rows are of another table than was captured last; "": it
             did not.
     """
@@ -58,7 +59,8 @@ class SlotLook:
     cut: bool
     version: int
     truncated_by: frozenset[int]
-    refilled_by: frozenset[int] = frozenset()
+    refilled_by: frozenset[int]
+    names_are_theirs: bool
     misfit: str = ""
 
 
@@ -90,7 +92,9 @@ class SlotReader:
         # Everything up to `done` was read before, whether it came again or not.
         whole_until = max(look.ended, done) if cut or fit.stop or look.misfit else upto
         truncated_by, refilled_by = frozenset(look.truncated_by), frozenset(look.refilled_by)
-        return SlotLook(look.last, whole_until, cut, look.version, truncated_by, refilled_by, look.misfit)
+        return SlotLook(
+            look.last, whole_until, cut, look.version, truncated_by, refilled_by, look.names_are_theirs, look.misfit
+        )
 
     def _peek(self, upto: int) -> Generator[Messages]:
         # A server-side cursor, because one transaction may be larger than our memory.

@@ -48,7 +48,7 @@ _SERVER = """
 """
 _TABLE = """
     select c.oid::bigint, c.relreplident::text, c.relkind::text, c.relpersistence::text,
-           c.relfilenode::bigint, c.xmin::text::bigint
+           c.relfilenode::bigint, c.xmin::text::bigint, c.relnatts::int
     from pg_class c join pg_namespace n on n.oid = c.relnamespace
     where n.nspname = split_part(%s, '.', 1) and c.relname = substr(%s, strpos(%s, '.') + 1)
 """
@@ -237,7 +237,7 @@ def describe(connection: psycopg.Connection, name: str) -> SourceTable | None:
     row = connection.execute(_TABLE, (name, name, name)).fetchone()
     if row is None:
         return None
-    oid, identity, kind, persistence, filenode, changed_by = row
+    oid, identity, kind, persistence, filenode, changed_by, last_number = row
     if kind != "r" or persistence != "p":
         kinds = {"p": "partitioned; capture its partitions", "v": "a view", "m": "a materialized view"}
         raise SourceRefused(
@@ -261,8 +261,9 @@ def describe(connection: psycopg.Connection, name: str) -> SourceTable | None:
     # Servers that can publish generated columns refuse to change rows whose old row would contain unpublished ones.
     blocked = identity == "f" and bool(unsent) and "s" in published
     return SourceTable(
-        oid, tuple(columns), names, identity, not immediate, filenode, changed_by, unsent=tuple(unsent), blocked=blocked
-    )
+        oid, tuple(columns), names, identity, not immediate, filenode, changed_by, unsent=tuple(unsent),
+        blocked=blocked, last_number=last_number,
+    )  # fmt: skip
 
 
 def described(connection: psycopg.Connection, captured: CapturedTable) -> SourceTable:

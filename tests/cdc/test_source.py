@@ -208,6 +208,43 @@ def test_a_server_that_was_promoted_or_is_another_asks_for_a_snapshot(
         lab.capture()
 
 
+@pytest.mark.parametrize("most", [1, 500_000])
+@pytest.mark.parametrize(("lost", "later"), [(2, 1), (2, 30), (0, 1), (0, 0)])
+def test_a_source_whose_disk_was_put_back_asks_for_a_snapshot_where_it_wrote_what_is_captured_anew(
+    make_server: Callable[[], PostgresServer], settings: Settings, lost: int, later: int, most: int
+) -> None:
+    server = make_server()
+    lab = lab_on(server, settings)
+    lab.bootstrap()
+    put(lab, 1, 3)
+    assert lab.capture() is not None
+    server.stop()
+    kept = server.home / "kept"
+    subprocess.run(["cp", "-a", server.data, kept], check=True)
+    server.ensure_up()
+    for number in range(lost):
+        put(lab, 100 + number * 100, 100)
+        assert lab.capture() is not None
+    server.stop()
+    shutil.rmtree(server.data)
+    subprocess.run(["cp", "-a", kept, server.data], check=True)
+    server.ensure_up()
+    for number in range(later):
+        put(lab, 1_000 + number * 100, 100)
+
+    def capture() -> None:
+        while lab.capture(most=most) is not None:
+            pass
+
+    if lost:
+        with pytest.raises(NeedsResnapshot, match=r"(?s)has another log.*restored from a copy of its disk.*resnapshot"):
+            capture()
+    else:
+        # Nothing that was captured is gone.
+        capture()
+        assert len(inserted(lab)) == 3 + later * 100
+
+
 @pytest.mark.parametrize(
     ("tamper", "message"),
     [

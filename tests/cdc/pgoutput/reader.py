@@ -42,12 +42,12 @@ class PlainReader:
         sent: RelationMessage | None = None
         layout, version, last, ended, is_durable, misfit = table.layout, table.version, done, 0, False, ""
         truncated_by, truncates, refilled_by, refills = set[int](), set[int](), set[int](), set[int]()
-        names_are_theirs = True
+        names_are_theirs, last_at, started_at = True, "", ""
         committed, in_progress = list[ChangeEvent](), list[ChangeEvent]()
         for item in stream.read(decoder.decode(data) for (data,) in rows):
             match item:
                 case Start():
-                    is_durable = item.lsn < done
+                    is_durable, started_at = item.lsn < done, item.timestamp
                 case RelationMessage() if item.oid == table.oid:
                     sent = item
                 case ChangeEvent() if is_durable and stream.oid == table.oid:
@@ -76,6 +76,7 @@ class PlainReader:
                     in_progress.append(change)
                 case End():
                     ended = item.end_lsn
+                    last_at = started_at if ended == done else last_at
                     if not is_durable:
                         committed += [replace(change, commit_lsn=item.end_lsn) for change in in_progress]
                         in_progress = []
@@ -83,8 +84,10 @@ class PlainReader:
                         refilled_by |= refills
                         last = max(last, item.end_lsn)
         cut = not misfit and self.limit is not None and len(rows) >= self.limit
-        whole_until = max(ended, done) if cut or self.fit.stop or misfit else upto
+        behind = cut and 0 < ended < done
+        whole_until = (ended if behind else max(ended, done)) if cut or self.fit.stop or misfit else upto
         look = SlotLook(
-            last, whole_until, cut, version, frozenset(truncated_by), frozenset(refilled_by), names_are_theirs, misfit
-        )
+            last, whole_until, cut, version, frozenset(truncated_by), frozenset(refilled_by),
+            None if behind else last_at, names_are_theirs, misfit,
+        )  # fmt: skip
         return look, committed

@@ -17,10 +17,11 @@ _KINDS = {"I": ChangeType.INSERT, "U": ChangeType.UPDATE, "D": ChangeType.DELETE
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """A transaction begins; `lsn` is where its commit record begins."""
+    """A transaction begins; `lsn` is where its commit record begins, and `timestamp` when it commits."""
 
     xid: int
     lsn: int
+    timestamp: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ class Stream:
             match message:
                 case messages.Begin():
                     self._xid, self._timestamp, self._seq = message.xid, message.timestamp, 0
-                    yield Start(message.xid, message.final_lsn)
+                    yield Start(message.xid, message.final_lsn, message.timestamp)
                 case messages.Commit():
                     yield End(message.end_lsn)
                 case RelationMessage():

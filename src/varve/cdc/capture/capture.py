@@ -19,7 +19,7 @@ from __future__ import annotations
 import time
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from varve.cdc.added_columns import check_added, named_otherwise, newly_declared, refused, since_then
 from varve.cdc.capture import source_database
@@ -176,7 +176,8 @@ class Capture:
         rewritten = moment.table.filenode not in known
         with source_database.asked(self.captured):
             slot = self._checked_slot(connection, position)
-        done = self.log.captured(position.generation) or 0
+        last_batch = self.log.last(position.generation)
+        done = last_batch.last_lsn if last_batch else 0
         # Whether rows were rewritten can be decided only with all changes up to that point, so without a limit.
         reader = SlotReader(connection, self.captured, None if rewritten else self.most)
         self.step("peek")
@@ -187,6 +188,11 @@ class Capture:
             if rewritten:
                 self._refuse_rewritten(fit, look)
             self._refuse_renamed(position, look)
+            # A slot stands before what is durable where it was not told yet, or where its server has forgotten it.
+            if last_batch and last_batch.kind == "stream" and slot.confirmed < done and look.last_at is not None:
+                last_lsn, last_at = self.log.last_event(last_batch)
+                if not look.last_at or (last_lsn == done and last_at != look.last_at):
+                    self._refuse_other_log(done)
         except BaseException:
             writer.abandon()
             raise
@@ -246,6 +252,9 @@ class Capture:
         assert position.timeline is not None
         expected = source_database.Server(position.system_identifier, position.timeline)
         source_database.refuse_other_server(self.captured, expected, source_database.server(connection))
+        done = max(position.confirmed_lsn, self.log.captured(position.generation) or 0)
+        if source_database.end_of_log(connection) < done:
+            self._refuse_other_log(done)
         slot = source_database.slot_of(connection, self.captured.slot)
         problem = (
             "is gone"
@@ -265,6 +274,16 @@ class Capture:
                 f"dataset serves its last exact state. Take a new snapshot: varve cdc resnapshot {position.dataset}"
             )
         return slot
+
+    def _refuse_other_log(self, done: int) -> NoReturn:
+        # The identity of the server, its timeline and our slot are all as they were.
+        dataset = self.captured.dataset
+        raise NeedsResnapshot(
+            f"{dataset}: the source of {self.captured.source} has another log than the one that was captured up to "
+            f"{format_lsn(done)}: it was restored from a copy of its disk. Positions in its log have lost their "
+            "meaning; nothing of it was captured, and the dataset serves its last exact state. "
+            f"Take a new snapshot: varve cdc resnapshot {dataset}"
+        )
 
     def _flushed(self, connection: psycopg.Connection) -> int:
         """The LSN of the end of the log, once it is on disk up to there: decoding reads only what is on disk."""

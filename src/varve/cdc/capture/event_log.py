@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import fsspec
+import pyarrow.parquet as pq
 
 from varve.cdc.capture.batch_writer import BatchWriter, EventBatch
 from varve.cdc.event import Counts
@@ -81,8 +82,24 @@ class EventLog:
 
     def captured(self, generation: int) -> int | None:
         """The LSN up to which the source's log is durable here; None where there is no batch."""
+        batch = self.last(generation)
+        return batch.last_lsn if batch else None
+
+    def last(self, generation: int) -> EventBatch | None:
+        """The last batch of a generation; None where there is none."""
         batches = self.batches(generation)
-        return batches[-1].last_lsn if batches else None
+        return batches[-1] if batches else None
+
+    def last_event(self, batch: EventBatch) -> tuple[int, str]:
+        """The commit LSN and the timestamp of the last event of a batch; (0, "") where its events are not kept."""
+        files, _ = fsspec.core.url_to_fs(self.root)
+        if not files.exists(batch.data):
+            return 0, ""
+        with files.open(batch.data) as file:
+            parquet = pq.ParquetFile(file)
+            rows = parquet.read_row_group(parquet.num_row_groups - 1, columns=["commitLsn", "timestamp"])
+            last = rows.slice(rows.num_rows - 1).to_pylist()[0]
+        return last["commitLsn"], last["timestamp"]
 
     def filenode(self, generation: int) -> int | None:
         """The filenode of the source table when the last batch was captured; None where there is no batch."""

@@ -36,6 +36,7 @@ class Look:
         ended: the end of the last transaction; 0: there is none.
         truncated_by: the committed transactions that truncated the table.
         refilled_by: those that then changed rows of it as well.
+        last_at: when the transaction committed that ends at `done`, the last durable one; "": it did not come again.
         names_are_theirs: whether each column of the rows that came has a name by which the table is described.
         misfit: why the read ends before the transaction in progress, of which nothing may be kept; "": it does not.
     """
@@ -48,6 +49,7 @@ class Look:
     ended: int = 0
     truncated_by: set[int] = field(default_factory=set)
     refilled_by: set[int] = field(default_factory=set)
+    last_at: str = ""
     names_are_theirs: bool = True
     misfit: str = ""
 
@@ -132,6 +134,8 @@ class Look:
             self.writer.add(rows.part(begun, ended))
         if rows and len(places) > ended:
             self.writer.add_open(rows.part(ended, len(places)))
+        if (is_last := transactions.end_lsn == self.done).any() and self.done:
+            self.last_at = timestamps(transactions.micros[is_last])[0].as_py()
         self._count_ends(transactions.end_lsn[is_ended], is_new[is_ended])
         self._in_progress = transactions.in_progress
 

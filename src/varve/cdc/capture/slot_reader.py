@@ -49,6 +49,8 @@ class SlotLook:
         version: the version of the table in the last event.
         truncated_by: the transactions that truncated the table.
         refilled_by: those of them that then changed rows of it as well.
+        last_at: when the last durable transaction committed, as far as it came again; "": it did not; None: the limit
+            ended the read before it could.
         names_are_theirs: whether each column of the rows that came has a name by which the table is described.
         misfit: why the read ended before a transaction whose rows are of another table than was captured last; "": it
             did not.
@@ -60,6 +62,7 @@ class SlotLook:
     version: int
     truncated_by: frozenset[int]
     refilled_by: frozenset[int]
+    last_at: str | None
     names_are_theirs: bool
     misfit: str = ""
 
@@ -89,12 +92,17 @@ class SlotReader:
                 fetched.close()
                 break
         cut = not look.misfit and self.limit is not None and count >= self.limit
-        # Everything up to `done` was read before, whether it came again or not.
-        whole_until = max(look.ended, done) if cut or fit.stop or look.misfit else upto
+        # Everything up to `done` was read before. Where the limit ended the read before that, what comes next is to
+        # show whether it comes again.
+        is_behind = cut and 0 < look.ended < done
+        stopped_at = look.ended if is_behind else max(look.ended, done)
+        whole_until = stopped_at if cut or fit.stop or look.misfit else upto
+        last_at = None if is_behind else look.last_at
         truncated_by, refilled_by = frozenset(look.truncated_by), frozenset(look.refilled_by)
         return SlotLook(
-            look.last, whole_until, cut, look.version, truncated_by, refilled_by, look.names_are_theirs, look.misfit
-        )
+            look.last, whole_until, cut, look.version, truncated_by, refilled_by, last_at, look.names_are_theirs,
+            look.misfit,
+        )  # fmt: skip
 
     def _peek(self, upto: int) -> Generator[Messages]:
         # A server-side cursor, because one transaction may be larger than our memory.

@@ -96,13 +96,13 @@ class Follower:
             yield catalog
 
     def bootstrap(
-        self, *, resnapshot: bool = False, step: Callable[[str], None] = lambda _: None, seconds: float = 60,
-        say: Callable[[str], None] = lambda _: None,
+        self, *, resnapshot: bool = False, leave_out: bool = False, step: Callable[[str], None] = lambda _: None,
+        seconds: float = 60, say: Callable[[str], None] = lambda _: None,
     ) -> EventBatch:  # fmt: skip
         with self.catalog() as catalog:
             positions = Positions(catalog.connection)
             bootstrap = Bootstrap(self.captured, SourceDatabase(self.url), positions, self.log(), step, seconds, say)
-            return bootstrap.bootstrap(resnapshot=resnapshot)
+            return bootstrap.bootstrap(resnapshot=resnapshot, leave_out=leave_out)
 
     def capture(self, step: Callable[[str], None] = lambda _: None, most: int = 500_000) -> EventBatch | None:
         with self.catalog() as catalog:

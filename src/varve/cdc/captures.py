@@ -94,7 +94,9 @@ class OpenCapture:
             f"{self.captured.dataset}",
         )
 
-    def bootstrap(self, *, resnapshot: bool = False, say: Callable[[str], None] = lambda _: None) -> EventBatch:
+    def bootstrap(
+        self, *, resnapshot: bool = False, leave_out: bool = False, say: Callable[[str], None] = lambda _: None
+    ) -> EventBatch:
         """See `Bootstrap.bootstrap`; `say` is called with a message that names the sessions that it waits for."""
         capturing = self.capturing
         if isinstance(capturing, FileCapture):
@@ -110,7 +112,7 @@ class OpenCapture:
             seconds=self.settings.bootstrap_seconds,
             say=say,
         )
-        return bootstrap.bootstrap(resnapshot=resnapshot)
+        return bootstrap.bootstrap(resnapshot=resnapshot, leave_out=leave_out)
 
     def capture(self) -> int:
         """Capture what the source has now, not what is added meanwhile; returns the number of events."""

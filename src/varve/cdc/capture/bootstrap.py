@@ -23,7 +23,7 @@ from varve.cdc.capture.open_transactions import WaitLimits
 from varve.cdc.capture.positions import Position
 from varve.cdc.declaration_checks import check
 from varve.cdc.event import ChangeType, event
-from varve.model.errors import ServiceUnavailable, VarveError
+from varve.model.errors import ServiceUnavailable, VarveError, counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -64,10 +64,11 @@ class Bootstrap:
     seconds: float = 60.0
     say: Callable[[str], None] = lambda _: None
 
-    def bootstrap(self, *, resnapshot: bool = False) -> EventBatch:
+    def bootstrap(self, *, resnapshot: bool = False, leave_out: bool = False) -> EventBatch:
         """Take a snapshot of the table while applications write; the stream continues from exactly there.
 
-        Raises VarveError where the table is captured already, unless `again`; SourceRefused where capturing it would
+        Raises VarveError where the table is captured already, unless `resnapshot`, and where a history would lose
+        versions that are captured and not applied, unless `leave_out`; SourceRefused where capturing it would
         break the application or could not be exact. An earlier snapshot stays unchanged until the new one is durable.
         """
         dataset = self.captured.dataset.name
@@ -81,6 +82,8 @@ class Bootstrap:
                 f"{dataset} was declared {'with' if before.declared['history'] else 'without'} history before, and its "
                 "rows lie so. Nothing was changed. Declare a dataset of another name."
             )
+        if before is not None and self.captured.history and not leave_out:
+            self._refuse_to_lose_versions(before)
         with closing(self.source.connect()) as connection, source_database.asked(self.captured):
             table = source_database.described(connection, self.captured)
             check(self.captured, table)
@@ -116,6 +119,19 @@ class Bootstrap:
                 self.step("begin")
                 self.positions.begin(dataset, _position_after(self.captured, server, after, batch))
         return batch
+
+    def _refuse_to_lose_versions(self, before: Position) -> None:
+        """Raise VarveError where events wait to be applied: the new snapshot has no row as it was in between."""
+        waiting = self.log.batches(before.generation, after=before.applied_lsn)
+        if waiting:
+            events = counted(sum(batch.counts.events for batch in waiting), "event")
+            dataset = self.captured.dataset.name
+            raise VarveError(
+                f"{dataset}: {events} of its history are captured and not applied, and a new snapshot does not contain "
+                f"what they say of the past. Nothing was changed. Apply them first: varve cdc capture {dataset}; where "
+                "its declaration has changed, with the one from before. To go on without them: varve cdc resnapshot "
+                f"{dataset} --leave-out"
+            )
 
     @contextmanager
     def _all_or_nothing(self, before: Position | None) -> Iterator[_Attempt]:

@@ -70,13 +70,14 @@ def status(console: Console, *, as_json: bool) -> None:
             console.print(row["reason"], highlight=False)
 
 
-def bootstrap(console: Console, name: str, *, resnapshot: bool, as_json: bool) -> None:
+def bootstrap(console: Console, name: str, *, resnapshot: bool, as_json: bool, leave_out: bool = False) -> None:
     """Take a snapshot while others write to the table, and apply it."""
     with opened(find(name), chosen_settings(), patience=_PATIENCE) as capture:
         # Progress goes to stderr: with --json, stdout holds the JSON alone.
         error_console = Console(stderr=True)
         batch = capture.bootstrap(
             resnapshot=resnapshot,
+            leave_out=leave_out,
             say=lambda text: error_console.print(text, highlight=False, markup=False, soft_wrap=True),
         )
         at = format_lsn(batch.last_lsn)

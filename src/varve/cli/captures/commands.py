@@ -14,6 +14,9 @@ from varve.cli.printing import open_console
 app = typer.Typer(help="Tables of a live PostgreSQL, captured as they change.", no_args_is_help=True)
 console = open_console()
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON value instead of a table.")]
+LeaveOut = Annotated[
+    bool, typer.Option("--leave-out", help="Of a history: go on without what is captured and not applied.")
+]
 Captured = Annotated[str, typer.Argument(metavar="DATASET", help="db.table")]
 
 
@@ -56,14 +59,15 @@ def cdc_capture(dataset: Captured, *, as_json: Json = False) -> None:
 
 
 @app.command("resnapshot")
-def cdc_resnapshot(dataset: Captured, *, as_json: Json = False) -> None:
+def cdc_resnapshot(dataset: Captured, *, leave_out: LeaveOut = False, as_json: Json = False) -> None:
     """Take a new snapshot where the stream cannot say what the table holds; what is unchanged is not published.
 
-    Also after a change of the dataset's declaration: another column, type or partition_by.
+    Also after a change of the dataset's declaration: another column, type or partition_by. A history whose captured
+    events are not all applied is refused, as the versions in them would be lost.
     """
     from varve.cli.captures import cdc as cdc_command
 
-    cdc_command.bootstrap(console, dataset, resnapshot=True, as_json=as_json)
+    cdc_command.bootstrap(console, dataset, resnapshot=True, as_json=as_json, leave_out=leave_out)
 
 
 @app.command("verify")

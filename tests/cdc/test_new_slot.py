@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import threading
 import time
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
 
 from tests.cdc.waits import until
+from varve.cdc.capture import source_database
 from varve.cdc.capture.source_database import SourceDatabase
 from varve.cdc.captured_table import NeedsResnapshot
 from varve.cdc.captures import opened
@@ -260,10 +261,11 @@ def test_a_log_that_the_source_can_never_decode_stops_the_capture_and_names_the_
     # A table that is not captured, beside it in the database.
     lab.sql("create table {t}_other (a int)")
     beside(lab, make, "truncate {t}_other", "insert into {t}_other values (1)")
+    with closing(SourceDatabase(lab.url).connect()) as source:
+        end = source_database.end_of_log(source)
     with lab.catalog() as catalog:
         catalog.connection.execute(
-            "update varve.cdc_position set told_lsn = told_lsn + 1000000000 where dataset = %s",
-            (lab.captured.dataset.name,),
+            "update varve.cdc_position set told_lsn = %s where dataset = %s", (end, lab.captured.dataset.name)
         )
     lab.sql("insert into {t} (w, id) values (1, 2)")
     asked: list[str] = []

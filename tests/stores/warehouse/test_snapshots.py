@@ -40,6 +40,32 @@ def test_a_reader_cannot_hide_its_snapshot_by_our_name(shop: Shop, settings: Set
     shop.catalog.release(build)
 
 
+def test_a_reader_that_takes_another_name_while_we_wait_is_still_waited_for(shop: Shop, settings: Settings) -> None:
+    sales = dataset()
+    shop.publish(sales, {key(1): [("pen", 1)]})
+    over = threading.Event()
+    with psycopg.connect(warehouse_url(settings)) as reader, ThreadPoolExecutor() as pool:
+        reader.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        reader.execute("select 1").fetchone()
+
+        def rename_again_and_again() -> None:
+            number = 0
+            while not over.wait(0.01):
+                number += 1
+                reader.execute(f"set application_name = 'reader {number}'".encode())
+
+        renaming = pool.submit(rename_again_and_again)
+        build = shop.stage(sales, {key(1): [("pen", 2)]})
+        try:
+            with pytest.raises(PublishTimeout, match=f"pid {reader.info.backend_pid} "):
+                publish.publish(shop.catalog, build, seconds=0.5)
+        finally:
+            over.set()
+        renaming.result(30)
+        assert reader.execute(f"select sold from {sales}".encode()).fetchall() == [(1,)]
+    shop.catalog.release(build)
+
+
 def test_who_begins_to_read_later_is_not_waited_for_though_somebody_has_written_for_long(
     shop: Shop, settings: Settings
 ) -> None:

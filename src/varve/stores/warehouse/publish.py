@@ -44,20 +44,20 @@ logger = logging.getLogger(__name__)
 _LOCK_TIMEOUT = "select set_config('lock_timeout', %s, true)"
 _NO_LOCK_TIMEOUT = "set local lock_timeout = 0"
 _PUBLISHERS = "select pg_advisory_xact_lock(hashtextextended('view of ' || %s, 0))"
-_THIS_TRANSACTION = "select pg_current_xact_id()::xid::text, clock_timestamp()"
+_THIS_TRANSACTION = "select pg_current_xact_id()::xid::text"
 # Compared by age, because transaction ids wrap around. Sessions that load are left out: they read no view, and their
-# COPY may take hours. Readers of a physical standby count where it reports them, by its slot or by its sender. A
-# session's id is the oldest that ran when it began to read, in whatever database: while a transaction of somebody else
-# writes for hours, every reader has that one. Who began after us sees what was loaded before us.
+# COPY may take hours. Readers of a physical standby count where it reports them, by its slot or by its sender. The
+# last column is another one for each transaction of a reader; NULL: it is none.
 _OLDER_SNAPSHOTS = """
-    select pid, coalesce(nullif(application_name, ''), usename, 'unnamed') from pg_stat_activity a
+    select pid, coalesce(nullif(application_name, ''), usename, 'unnamed'),
+        case when backend_type = 'client backend' then concat_ws(' ', backend_start, xact_start) end
+    from pg_stat_activity a
     where backend_xmin is not null and pid <> pg_backend_pid()
       and not exists (select from varve.loading l where (l.pid, l.backend_start) = (a.pid, a.backend_start))
       and (datname = current_database() and backend_type = 'client backend' or backend_type = 'walsender')
       and age(backend_xmin) >= age(%(xid)s::xid)
-      and (backend_type = 'walsender' or xact_start is null or xact_start <= %(now)s)
     union all
-    select active_pid, 'standby of slot ' || slot_name from pg_replication_slots
+    select active_pid, 'standby of slot ' || slot_name, null from pg_replication_slots
     where slot_type = 'physical' and xmin is not null and age(xmin) >= age(%(xid)s::xid)
 """
 _LONG_HOLDER = """
@@ -193,10 +193,12 @@ def _wait_for_snapshots(
 ) -> None:
     row = connection.execute(_THIS_TRANSACTION).fetchone()
     assert row is not None
-    parameters = {"xid": row[0], "now": row[1]}
-    while older := connection.execute(_OLDER_SNAPSHOTS, parameters).fetchall():
+    parameters = {"xid": row[0]}
+    older = connection.execute(_OLDER_SNAPSHOTS, parameters).fetchall()
+    at_first = {(pid, transaction) for pid, _, transaction in older}
+    while older:
         if time.monotonic() > deadline:
-            who = ", ".join(f"pid {pid} ({application})" for pid, application in older[:3])
+            who = ", ".join(f"pid {pid} ({application})" for pid, application, _ in older[:3])
             if set(policies) == {OldSnapshots.PUBLISH}:
                 logger.warning("%s is published although %s may miss its periods.", subject, who)
                 return
@@ -205,6 +207,11 @@ def _wait_for_snapshots(
                 f"{NOTHING_LOST} Run it again when that transaction has ended, or raise VARVE_PUBLISH_SECONDS."
             )
         time.sleep(_POLL_SECONDS)
+        # What a session has is the oldest transaction that ran when it began to read, in whatever database: while
+        # somebody writes for hours, every reader has that one. Who comes after our first look sees what was loaded.
+        # Clocks do not decide it: they may be set back.
+        now = connection.execute(_OLDER_SNAPSHOTS, parameters).fetchall()
+        older = [session for session in now if session[2] is None or (session[0], session[2]) in at_first]
 
 
 def _swap(catalog: Catalog, builds: Sequence[Build], point: Callable[[], None]) -> None:

@@ -22,6 +22,12 @@ if TYPE_CHECKING:
     from varve.model.build import Build
     from varve.model.partitions.key import PartitionKey
 
+# Values as JSON that say all of them: Spark's own defaults leave out NULLs, and cut times to milliseconds.
+JSON_OPTIONS = {
+    "ignoreNullFields": "false",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
 # Casts that lose nothing; any other difference between a frame and its declaration is refused by name.
 _WIDENS: dict[Kind, frozenset[Kind]] = {
     Kind.TINYINT: frozenset({Kind.SMALLINT, Kind.INT, Kind.BIGINT, Kind.FLOAT, Kind.DOUBLE}),

@@ -31,6 +31,7 @@ from varve.cdc.resolve.shape import (
     unfit_key,
 )
 from varve.services.spark import checkpointed
+from varve.stores.frames import JSON_OPTIONS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
@@ -38,11 +39,6 @@ if TYPE_CHECKING:
 
 # Operations: B: the row of the base; V: a stored version; I, U, D: insert, update, delete; X, M: moves away and to.
 ENDS = ("D", "X")
-# Spark's own default cuts times to milliseconds, so that keys with the same one would have the same span.
-_WHOLE_TIMES = {
-    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
-    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
-}
 
 
 def resolve_general(base: DataFrame, events: DataFrame, shape: TableShape) -> tuple[DataFrame, DataFrame | None]:
@@ -151,7 +147,7 @@ def spans_of(operations: DataFrame, keys: list[str]) -> DataFrame:
     before = F.lag("op").over(ordered)
     alive = before.isNotNull() & ~before.isin(*ENDS)
     so_far = ordered.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    stored = F.concat(F.lit("b"), F.to_json(F.struct("commitLsn", *keys), _WHOLE_TIMES))
+    stored = F.concat(F.lit("b"), F.to_json(F.struct("commitLsn", *keys), JSON_OPTIONS))
     own = F.when(F.col("op").isin("B", "V"), stored).otherwise(_event_span("sub"))
     started = (
         operations.drop("__again")

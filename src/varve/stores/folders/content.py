@@ -143,7 +143,9 @@ def _words(column: Column) -> list[str]:
     [1, NULL] would have that of [1], and [[1], [2]] that of [[1, 2]]. A text with both tells them apart.
     """
     name = f"`{column.name}`"
-    bounds = [f"to_json(struct({name}), map('ignoreNullFields', 'false'))"] if column.type.nested else []
+    bounds = (
+        [f"to_json(struct({name}), map('ignoreNullFields', 'false', 'timeZone', 'UTC'))"] if column.type.nested else []
+    )
     return [name, f"{name} is null", *bounds]
 
 

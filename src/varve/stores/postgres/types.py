@@ -26,7 +26,7 @@ from psycopg import sql
 
 from varve.model.errors import NOTHING_LOST, VarveError
 from varve.model.schema import Column, ColumnType, Kind, Schema
-from varve.stores.frames import conform
+from varve.stores.frames import JSON_OPTIONS, conform
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -54,12 +54,6 @@ _TYPES: dict[Kind, LiteralString] = {
     Kind.ARRAY: "jsonb",
     Kind.MAP: "jsonb",
     Kind.STRUCT: "jsonb",
-}
-# Spark's own default cuts times to milliseconds.
-_JSON_OPTIONS = {
-    "ignoreNullFields": "false",
-    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
-    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
 _NAME_BYTES = 63
 _COLUMNS = 1_600
@@ -104,7 +98,7 @@ def to_wire(build: Build, frame: DataFrame) -> DataFrame:
     # The version of the binary form, its first byte.
     version = F.unhex(F.lit("01"))
     return conform(build, frame).withColumns(
-        {column.name: F.concat(version, F.to_json(_quoted(column), _JSON_OPTIONS).cast("binary")) for column in nested}
+        {column.name: F.concat(version, F.to_json(_quoted(column), JSON_OPTIONS).cast("binary")) for column in nested}
     )
 
 
@@ -116,7 +110,7 @@ def from_wire(columns: Sequence[Column], frame: DataFrame) -> DataFrame:
     if not nested:
         return frame
     return frame.withColumns(
-        {column.name: F.from_json(_quoted(column), str(column.type), _JSON_OPTIONS) for column in nested}
+        {column.name: F.from_json(_quoted(column), str(column.type), JSON_OPTIONS) for column in nested}
     )
 
 

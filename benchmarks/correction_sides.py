@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Protocol
 import pendulum
 import psycopg
 
+from benchmarks.delta_pipeline import event_log
 from benchmarks.environments_peer import run
 
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from benchmarks.environments_peer import Flight
 
 START = pendulum.date(2013, 1, 1)
+_PAGE = 8192
 # The rows by their truth, as queries over truth.flights; `{schema}` has what they read.
 _TRAILING = """
     select e.day, d.origin, sum(d.delay)::bigint as delay from (select distinct day from {schema}.delays) e
@@ -152,6 +155,10 @@ class Side(Protocol):
         """Begin to ask for its tables."""
         ...
 
+    def read(self, connection: psycopg.Connection) -> Counter[str]:
+        """The bytes that were read so far, by what they were read from."""
+        ...
+
     def compared(self, connection: psycopg.Connection) -> None:
         """Have its tables in the schema `air` of its database."""
         ...
@@ -166,14 +173,22 @@ class InPostgres:
 
     def written(self, connection: psycopg.Connection) -> Written:
         """See `Side`: rows that were inserted, and bytes of the log."""
-        connection.execute("select pg_stat_force_next_flush()")
-        time.sleep(1.5)
+        _flush(connection)
         row = connection.execute(
             "select tup_inserted, (pg_current_wal_lsn() - '0/0'::pg_lsn)::bigint from pg_stat_database "
             "where datname = current_database()"
         ).fetchone()
         assert row is not None
         return Written(int(row[0]), int(row[1]))
+
+    def read(self, connection: psycopg.Connection) -> Counter[str]:
+        """See `Side`: pages of its tables that statements looked at, in memory or not; nobody's catalog."""
+        _flush(connection)
+        pages = connection.execute(
+            "select relid::text, heap_blks_hit + heap_blks_read from pg_statio_user_tables "
+            "where schemaname not in ('varve', 'sqlmesh', 'expected')"
+        )
+        return Counter({table: int(of_table) * _PAGE for table, of_table in pages})
 
     def reader(self) -> Reader:
         """See `Side`."""
@@ -238,8 +253,14 @@ class Varve(InPostgres):
         assert row is not None
         return Written(int(row[0]), logged + bytes_below(self.lake), int(row[1]))
 
+    def read(self, connection: psycopg.Connection) -> Counter[str]:
+        """See `Side`: files that Spark read, too."""
+        return super().read(connection) + Counter(files=bytes_read_by_spark(self.home / "events"))
+
     def _environment(self) -> dict[str, str]:
+        (self.home / "events").mkdir(exist_ok=True)
         own = {"VARVE_PROJECT": str(self.home), "VARVE_LANDING_ROOT": str(self.home / "landing")}
+        own["VARVE_SPARK_CONF"] = json.dumps(event_log(self.home / "events"))
         return os.environ | own | {"DAGSTER_HOME": str(self.home), "PYTHONPATH": str(self.home)}
 
 
@@ -252,9 +273,22 @@ def send(folder: Path, day: str, flights: Sequence[Flight]) -> Path:
     return file
 
 
+def _flush(connection: psycopg.Connection) -> None:
+    """Wait until all sessions have told PostgreSQL's statistics what they did."""
+    connection.execute("select pg_stat_force_next_flush()")
+    time.sleep(1.5)
+
+
 def bytes_below(folder: Path) -> int:
     """The bytes of the files in a folder and below."""
     return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+
+
+def bytes_read_by_spark(events: Path) -> int:
+    """The bytes that Spark's tasks read from files, by the event log in a folder."""
+    lines = (line for file in events.rglob("events_*") for line in file.read_text().splitlines())
+    tasks = (json.loads(line) for line in lines if '"SparkListenerTaskEnd"' in line)
+    return sum(task["Task Metrics"]["Input Metrics"]["Bytes Read"] for task in tasks if task.get("Task Metrics"))
 
 
 @dataclass
@@ -346,6 +380,11 @@ class Delta:
         """See `Side`: by Delta Lake's own metrics."""
         del connection
         return Written(self.rows, bytes_below(self.home / "tables"))
+
+    def read(self, connection: psycopg.Connection) -> Counter[str]:
+        """See `Side`: all that it reads are files."""
+        del connection
+        return Counter(files=bytes_read_by_spark(self.home / "events"))
 
     def reader(self) -> Reader:
         """See `Side`."""

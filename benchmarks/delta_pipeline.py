@@ -66,8 +66,10 @@ def main() -> None:
 def session(folder: Path, jars: str) -> Any:
     from pyspark.sql import SparkSession
 
+    (folder / "events").mkdir(exist_ok=True)
     return (
         SparkSession.builder.master("local[2]")
+        .config(map=event_log(folder / "events"))
         .config("spark.jars", jars)
         .config("spark.driver.memory", "2g")
         .config("spark.ui.enabled", "false")
@@ -79,6 +81,15 @@ def session(folder: Path, jars: str) -> Any:
         .config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
         .getOrCreate()
     )
+
+
+def event_log(folder: Path) -> dict[str, Any]:
+    """What tells Spark to write down what its tasks did."""
+    return {
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.compress": "false",
+        "spark.eventLog.dir": folder.resolve().as_uri(),
+    }
 
 
 def table(folder: Path, name: str) -> str:

@@ -6,6 +6,7 @@ import pytest
 
 from tests.cli.test_environments import DAYS, HEAD, REVENUE, Store, shop_at_rest  # noqa: F401 - a fixture
 from tests.documents.pages import blocks
+from varve.catalog.code.generations import Generations
 from varve.catalog.environments.environments import Environments
 from varve.services.postgres import connect
 
@@ -38,6 +39,13 @@ def test_a_declaration_that_old_batches_do_not_follow_is_held_back_and_evolved(s
         file.unlink()
     assert shop.run_due() == []
     assert f"varve evolve {shop.db}.sales" in shop.varve("why", "shop.sales", f"day={days[0]}")
+    name = f"look_{shop.db}"
+    shop.json("env", "create", name)
+    assert shop.json("env", "run", name, "--dry-run")["due"]
+    with connect(shop.settings, application="a look") as connection:
+        # Nothing was entered that a look at what is due would have had to leave alone.
+        assert Generations(connection).of_environment(name) == {}
+    shop.json("env", "drop", name)
     dry_run, command = [command for block in blocks("console") if block.runner == HERE for command in block.commands]
     looked_at = shop.json(*dry_run.split()[1:])
     assert looked_at["rewritten"] == {f"{shop.db}.sales": 2}

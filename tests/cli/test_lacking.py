@@ -10,7 +10,10 @@ from pyiceberg.table import StaticTable
 
 import varve
 from tests.cli.test_environments import DAYS, REVENUE, TODAY, Store, shop, shop_at_rest  # noqa: F401 - fixtures
+from varve.catalog.code.generations import Generations
+from varve.catalog.environments.held import held
 from varve.model.errors import BadInput, VarveError
+from varve.services.postgres import connect
 from varve.stores.environments.promotion import NotClosed
 
 if TYPE_CHECKING:
@@ -119,6 +122,19 @@ def test_a_partition_that_waits_is_named_and_comes_with_the_others_later(shop_at
             shop.varve("evolve", "shop.sums")
         assert shop.rows(sums) == before
     name = f"evolve_{shop.db}_sums"
+    # Whoever has still the declaration of before does not throw away what somebody else has begun.
+    (assets(shop) / "sums.sql").write_text(BY_STORE.format(db=shop.db, start=DAYS[0]))
+    with pytest.raises(VarveError, match=rf"To give it up: varve env drop {name}"):
+        shop.varve("evolve", "shop.sums")
+    # Nor does a look change what was begun, whatever else is declared here.
+    (assets(shop) / "sums.sql").write_text(BY_DAY.format(db=shop.db, start=DAYS[0]).replace("AS cents", "AS amount"))
+    with connect(shop.settings, application="a look") as connection:
+        begun = Generations(connection).of_environment(name)
+        shop.varve("evolve", "shop.sums", "--dry-run")
+        assert Generations(connection).of_environment(name) == begun
+        with held(connection, name), pytest.raises(VarveError, match="another command has the same partitions in hand"):
+            shop.varve("evolve", "shop.sums")
+    (assets(shop) / "sums.sql").write_text(BY_DAY.format(db=shop.db, start=DAYS[0]))
     assert shop.json("promote", name, "--dry-run")["lacking"][f"{shop.db}.sums"].keys() == {f"day={DAYS[1]}"}
     number = shop.json("promote", name, "--dry-run", "--incomplete")["number"]
     # What it waited for comes; what was looked at is not what would be promoted now.
@@ -267,6 +283,15 @@ def test_readers_whose_code_is_the_same_go_back_and_forth_too(shop: Store) -> No
         with pytest.raises(VarveError, match=r"moved .*revenue to another .* varve rollback --run promote-"):
             shop.varve("revert", done["run"])
         shop.sql("revenue", REVENUE)
+        # It moved other datasets too, which would go back unasked; of none of that name it published anything.
+        with pytest.raises(VarveError, match=r"revenue to another declaration together with .*totals.*goes back whole"):
+            shop.varve("rollback", "shop.revenue", "--run", done["run"])
+        with pytest.raises(VarveError, match=r"has published nothing of shop\.revenu;"):
+            shop.varve("rollback", "shop/revenu", "--run", done["run"])
+        with pytest.raises(VarveError, match="'' is not a promotion that was made"):
+            shop.varve("revert", "")
+        with pytest.raises(VarveError, match="no run whose id begins with ''"):
+            shop.varve("rollback", "--run", "")
         shop.varve("rollback", "--run", done["run"])
         assert (shop.totals(), shop.run_due()) == (before, [])
 

@@ -85,6 +85,31 @@ def test_a_dataset_without_a_declaration_is_retired_only_where_it_is_named(
 
 
 @pytest.mark.spark
+def test_a_dataset_that_is_being_built_keeps_no_other_from_being_retired(
+    workbench: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DAGSTER_HOME", str(dagster_home(workbench.settings)))
+    monkeypatch.setenv("DAGSTER_EVENT_BATCH_SIZE", "100")
+    before = sorted((sales_dataset(StoreKind.LAKE) for _ in range(3)), key=lambda dataset: dataset.name)
+    keys = [key("Detroit"), key("Paris")]
+    for dataset in before:
+        workbench.publish(dataset, keys, [(keys[0], "tea", 1), (keys[1], "tea", 2)])
+    only_paris = Partitioning((DAY, StaticDimension("store", ("Paris",))))
+    after = {dataset.name: replace(dataset, partitioning=only_paris) for dataset in before}
+    commands_on(Graph(after, dict.fromkeys(after, ()), {}), monkeypatch)
+    catalog, busy = workbench.catalog(), before[1]
+    build = catalog.lock_partitions(busy, [keys[0]], run_id="somebody's")
+    with pytest.raises(VarveError) as refused:
+        retire.retire(None, dry_run=False)
+    catalog.release(build)
+    catalog.connection.close()
+    assert f"1 partition of {before[0].name}, 1 partition of {before[2].name}. {busy.name} was not:" in str(
+        refused.value
+    )
+    assert [len(workbench.current(dataset)) for dataset in before] == [1, 2, 1]
+
+
+@pytest.mark.spark
 def test_of_a_withdrawn_declaration_with_nothing_but_a_failed_batch_nothing_is_told(
     workbench: Workbench, monkeypatch: pytest.MonkeyPatch
 ) -> None:

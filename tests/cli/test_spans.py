@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import datetime as dt
+from typing import TYPE_CHECKING
 
 import pendulum
 import pytest
 
 from tests.support.sales import sales_dataset
-from varve.cli.selection import matching, named_path, partition_named, span
+from varve.cli.selection import by_column, matching, named_path, partition_named, span
 from varve.model.dataset import StoreKind
 from varve.model.errors import UnknownPartition, VarveError
 from varve.model.partitions.dimension import TimeDimension
 from varve.model.partitions.grain import Grain
 from varve.model.partitions.time_columns import TimeColumn
 from varve.model.schema import ColumnType
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from varve.model.dataset import Dataset
 
 
 @pytest.mark.parametrize(
@@ -70,6 +76,14 @@ def test_a_moment_is_one_partition_for_every_command(word: str, path: str) -> No
     assert matching(MOMENTS, [word], paths) == [path]
     assert named_path(MOMENTS, [word]) == path
     assert partition_named(MOMENTS, [word]).path == path
+
+
+@pytest.mark.parametrize("named", [partition_named, named_path, lambda dataset, words: matching(dataset, words, [])])
+def test_a_column_that_is_named_twice_is_refused(named: Callable[[Dataset, list[str]], object]) -> None:
+    """Of two days only the last one was pinned, rolled back, marked or tested, without a word."""
+    with pytest.raises(UnknownPartition, match=r"hour is named twice, with '2026-10-25T00' and '2026-10-25T01'"):
+        named(MOMENTS, ["hour=2026-10-25T00", "hour=2026-10-25T01"])
+    assert by_column(["a=1", "b=x=y", "a=1"]) == {"a": "1", "b": "x=y"}
 
 
 def test_a_text_that_is_no_moment_names_no_partition() -> None:

@@ -53,6 +53,11 @@ def test_a_dataset_says_how_long_its_replaced_batches_stay(
     told = " ".join(shop.run("sweep", "shop.sales", "--older-than", "0", "--dry-run").output.split())
     assert "Left: 3 retired batches" in told
     assert "as their datasets say by RETAIN BATCHES" in told
+    # A checkout that does not have the file has no say in it: what was declared with the last publish holds.
+    shop.sell(DAY, [(1, "pen", "5.00")])
+    shop.sql("others", "EXTERNAL;", columns=SALES)
+    (shop.assets / "sales.sql").unlink()
+    assert swept(shop) == ({"declared": 4}, 0)
 
 
 def test_what_belongs_to_no_batch_is_told_once_for_a_dataset_with_when_a_sweep_takes_it(

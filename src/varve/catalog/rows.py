@@ -5,6 +5,7 @@ Not here: the queries (statements.py).
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import TYPE_CHECKING, Any
 
 from varve.model.batch import Batch, BatchId, Input
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from varve.model.dataset import Dataset
+    from varve.model.policy import Policy
 
 
 def declaration(dataset: Dataset, before: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -34,8 +36,25 @@ def declaration(dataset: Dataset, before: Mapping[str, Any] | None = None) -> di
         **({} if dataset.partitioning.time is None else {"windows": dataset.partitioning.time.cut}),
         "comment": dataset.comment,
         **({"former_columns": [list(column) for column in former.items()]} if former else {}),
+        **_retained(dataset.policy),
         **({} if (into := dataset.reject_into) is None else {"reject_into": [into.at_most, into.dataset]}),
     }
+
+
+def _retained(policy: Policy) -> dict[str, Any]:
+    """How long sweeps keep replaced batches at least, in seconds, and how many: also where nobody declares it."""
+    if policy.retain_batches is None and not policy.retain_last:
+        return {}
+    age = policy.retain_batches.total_seconds() if policy.retain_batches is not None else 0
+    return {"retain_batches": [age, policy.retain_last]}
+
+
+def retained_of(declaration: Mapping[str, Any]) -> tuple[dt.timedelta, int] | None:
+    """How long sweeps keep replaced batches at least, and how many, by a declaration as the catalog stores it."""
+    if (retained := declaration.get("retain_batches")) is None:
+        return None
+    seconds, last = retained
+    return dt.timedelta(seconds=seconds), last
 
 
 def columns_of(declaration: Mapping[str, Any]) -> DeclaredColumns:

@@ -58,12 +58,28 @@ def refuse_of_others(connection: psycopg.Connection, names: Iterable[str], lost:
     Owners(connection, graph.project).refuse(asked, lost)
 
 
+def by_column(words: Iterable[str]) -> dict[str, str]:
+    """Return the texts of words like `day=2013-01-05` by their columns; a word without `=` is a column without a text.
+
+    Raises UnknownPartition where a column is named twice: of two values the one would be left out in silence.
+    """
+    texts: dict[str, str] = {}
+    for word in words:
+        column, _, text = word.partition("=")
+        if texts.setdefault(column, text) != text:
+            raise UnknownPartition(
+                f"{column} is named twice, with {texts[column]!r} and {text!r}. Nothing was changed. Name one value of "
+                "each column, and type the command once for each."
+            )
+    return texts
+
+
 def partition_named(dataset: Dataset, words: Sequence[str]) -> PartitionKey:
     """Return the partition that words like `day=2013-01-05 origin=EWR` name, one for each column.
 
     Raises UnknownPartition, with what is spelt most like a column or a static key that there is not.
     """
-    texts, names = dict(word.partition("=")[::2] for word in words), dataset.partitioning.names
+    texts, names = by_column(words), dataset.partitioning.names
     if set(texts) != set(names):
         if not dataset.partitioning.dimensions:
             raise UnknownPartition(f"{dataset} has no partitions; leave {' '.join(words)} out.")
@@ -88,13 +104,14 @@ def _static_key_like(dataset: Dataset, texts: Mapping[str, str]) -> str:
 def matching(dataset: Dataset, words: Sequence[str], paths: Iterable[str]) -> list[str]:
     """Return the partition paths whose columns have the values of words like `day=2013-01-05 origin=EWR`, sorted.
 
-    Without words all paths are returned. Raises UnknownPartition where the dataset has no such column, or where no
-    path matches.
+    Without words all paths are returned. Raises UnknownPartition where the dataset has no such column, where one is
+    named twice, or where no path matches.
     """
     known_paths, wanted, names = sorted(set(paths)), dict[str, str](), set(dataset.partitioning.names)
     if any(word.partition("=")[0] not in names for word in words):
         # Those of batches of another generation are named by its columns.
         names |= {column for path in known_paths for column, _ in parse_path(path)}
+    by_column(words)
     for word in words:
         column, equals, value = word.partition("=")
         if not equals or column not in names:
@@ -119,7 +136,7 @@ def named_path(dataset: Dataset, words: Sequence[str]) -> str | None:
 
     Nothing says that there is such a partition.
     """
-    texts = {column: value for column, equals, value in (word.partition("=") for word in words) if equals}
+    texts = by_column(word for word in words if "=" in word)
     if not texts or texts.keys() != set(dataset.partitioning.names):
         return None
     return "/".join(f"{name}={escape(_as_in_paths(dataset, name, texts[name]))}" for name in dataset.partitioning.names)

@@ -134,6 +134,15 @@ class OpenEnvironment:
 
         Raises UnknownPartition where the wanted partitions do not exist.
         """
+        return self._plan(wanted)
+
+    @unless_dropped
+    def look(self, wanted: Wanted) -> EnvironmentPlan:
+        """The same plan, and nothing is changed: neither code nor generations that were not here are entered."""
+        with self.connection.transaction(force_rollback=True):
+            return self._plan(wanted)
+
+    def _plan(self, wanted: Wanted) -> EnvironmentPlan:
         Generations(self.connection).enter(self.name, self.graph)
         now, members = pendulum.now("UTC"), self.members
         settings = self.project.settings

@@ -38,7 +38,7 @@ _PROMOTIONS = """
     select id, digest, contents, applied_at, applied_by from varve.plan where contents ->> 'environment' is not null
 """
 _OF = _PROMOTIONS + " and id = %s"
-_OF_RUN = _PROMOTIONS + " and contents ->> 'run' like %s || '%%' and applied_at is not null order by id"
+_OF_RUN = _PROMOTIONS + " and starts_with(contents ->> 'run', %s) and applied_at is not null order by id"
 _CODE_PLAN = "select applied_by from varve.plan where id = %s and contents ->> 'environment' is null"
 _LAST_OF = _PROMOTIONS + " and contents ->> 'environment' = %s and applied_at is not null order by id desc limit 1"
 _MADE_BY_RUN = _PROMOTIONS + " and contents ->> 'run' = %s and applied_at is not null order by id desc limit 1"
@@ -134,7 +134,8 @@ class Promotions:
         if name.isdigit():
             rows = self.connection.execute(_OF, (int(name),)).fetchall()
         else:
-            rows = self.connection.execute(_OF_RUN, (name,)).fetchall()
+            # Every run begins with nothing.
+            rows = self.connection.execute(_OF_RUN, (name,)).fetchall() if name else []
         plans = [plan for plan in map(_plan, rows) if plan.applied_at is not None]
         if not plans and name.isdigit() and (row := self.connection.execute(_CODE_PLAN, (int(name),)).fetchone()):
             (by,) = row

@@ -52,7 +52,8 @@ def unless_dropped(
                 raise
             raise DroppedMeanwhile(
                 f"environment {worker.name} was dropped while this command worked in it. What was computed goes with a "
-                f"sweep; `varve env create {worker.name}` makes a new one."
+                f"sweep. A command that makes its environments itself makes a new one when it is typed again; else: "
+                f"varve env create {worker.name}"
             ) from error
 
     return working

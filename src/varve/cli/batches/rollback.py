@@ -18,7 +18,7 @@ from varve.cli.printing import Table
 from varve.cli.selection import declared, matching, named_path, refuse_of_others, who
 from varve.dagster.runs import atomic_publish
 from varve.model.batch import BatchId
-from varve.model.errors import NotKept, VarveError, counted, some
+from varve.model.errors import NotKept, VarveError, counted, nearest, some
 from varve.observe.lineage.moves import tell_moves
 from varve.stores.environments.promotion import PROMOTION_RUN
 from varve.stores.environments.undoing import Undo, Undoing
@@ -92,11 +92,19 @@ def plan_time(dataset_name: str, words: Sequence[str], at: dt.datetime) -> list[
 def plan_run(run: str, dataset_name: str | None) -> list[RollbackPlan]:
     """Plan to undo what a run published: each of its partitions goes back to the batch that was current before.
 
-    Raises VarveError where the run is unknown, or where another run has published one of the partitions since.
+    Raises VarveError where the run is unknown or has published nothing of that dataset, where another run has published
+    one of the partitions since, and where a dataset is named of what can only go back together.
     """
     with opened() as history:
         run_id = _full_run_id(history, run)
+        dataset_name = None if dataset_name is None else dataset_name.replace("/", ".")
         plans, of_run = [], history.of_run(run_id, dataset_name)
+        if dataset_name is not None and not of_run:
+            published = sorted({change.dataset for change in history.of_run(run_id, None)})
+            raise VarveError(
+                f"run {run_id} has published nothing of {dataset_name}; it has of {some(published) or 'none'}."
+                f"{nearest(dataset_name, published)} {NOTHING_CHANGED}"
+            )
         if of_run and all(change.current == change.before != change.published for change in of_run):
             raise VarveError(
                 f"run {run_id} is taken back already: what was current before it is current. {NOTHING_CHANGED} To have "
@@ -106,6 +114,8 @@ def plan_run(run: str, dataset_name: str | None) -> list[RollbackPlan]:
         if run_id.startswith(PROMOTION_RUN):
             undos = _undoing(history).look(run_id)
             if undos:
+                if others := sorted({undo.dataset for undo in undos} - {dataset_name or undos[0].dataset}):
+                    _refuse_apart(run_id, dataset_name, others)
                 return [
                     RollbackPlan(undo.dataset, dict(undo.moves) | _leaving(history, undo), undo=undo) for undo in undos
                 ]
@@ -275,8 +285,18 @@ def _with_rejected(history: History, plans: Sequence[RollbackPlan]) -> list[Roll
     return planned
 
 
+def _refuse_apart(run_id: str, dataset_name: str | None, others: Sequence[str]) -> None:
+    """Raise VarveError where one dataset is named of those that a promotion moved to other generations together."""
+    if dataset_name is not None:
+        raise VarveError(
+            f"run {run_id} has moved {dataset_name} to another declaration together with {some(others)}, and it goes "
+            f"back whole. {NOTHING_CHANGED} All of it: varve rollback --run {run_id}"
+        )
+
+
 def _full_run_id(history: History, run: str) -> str:
-    run_ids = history.runs_like(run)
+    # Every run begins with nothing, also where a script has left it empty.
+    run_ids = history.runs_like(run) if run else []
     if len(run_ids) != 1:
         raise VarveError(
             f"no run whose id begins with {run!r} has published anything."

@@ -13,6 +13,7 @@ from varve.catalog.environments.environments import Environments
 from varve.catalog.history.drops import Drops
 from varve.catalog.history.history import RetainedBatches
 from varve.catalog.parts import Parts
+from varve.catalog.rows import retained_of
 from varve.cli.batches.history import built, opened
 from varve.cli.batches.sweep_report import Amount, Report
 from varve.cli.context import chosen_graph, chosen_settings
@@ -71,7 +72,7 @@ def sweep(
             _finish_drops(report, history, stores, dataset)
             graph = _graph()
             catch_up(catalog, stores.__getitem__, graph.datasets if graph is not None else {}, kinds)
-        declared = _declared(kinds)
+        declared = _declared(generations, kinds)
         # A dataset that was dropped, and perhaps declared again, has several names in the catalog.
         for name in [None] if dataset is None else kinds:
             retired = [
@@ -135,19 +136,26 @@ def _forget_environments(report: Report) -> None:
             report.problems.append(f"environment {expired}, which nobody has used for its time: {error}")
 
 
-def _declared(names: Iterable[str]) -> dict[str, RetainedBatches | None]:
-    """What these datasets say of how long their batches are retained; None where their files cannot be read."""
-    graph = _graph()
-    if graph is None:
-        return {}
+def _declared(generations: Generations, names: Iterable[str]) -> dict[str, RetainedBatches | None]:
+    """What these datasets say of how long their batches are retained; None where their files cannot be read.
+
+    One that is not declared here, as in a checkout that is behind, is as its last publish has declared it. Those that
+    were dropped have another name in the catalog, and are retained no longer.
+    """
+    graph, elsewhere = _graph(), list[str]()
     declared: dict[str, RetainedBatches | None] = {}
     for name in names:
-        dataset = graph.datasets.get(name)
+        dataset = None if graph is None else graph.datasets.get(name)
         if dataset is not None:
             policy = dataset.policy
             declared[name] = RetainedBatches(policy.retain_batches or dt.timedelta(0), policy.retain_last)
-        elif graph.broken_dataset(name) is not None:
+        elif graph is not None and graph.broken_dataset(name) is not None:
             declared[name] = None
+        elif "#" not in name:
+            elsewhere.append(name)
+    for name, published in generations.published(elsewhere).items():
+        if (retained := retained_of(published.declaration)) is not None:
+            declared[name] = RetainedBatches(*retained)
     return declared
 
 

@@ -22,7 +22,7 @@ from varve.catalog.environments.environments import Environments
 from varve.catalog.environments.held import held
 from varve.cli.context import chosen_graph
 from varve.cli.environments import promotions, work
-from varve.cli.selection import refuse_of_others, who
+from varve.cli.selection import by_column, refuse_of_others, who
 from varve.model.errors import BadInput, UnknownPartition, VarveError, counted, nearest, some
 from varve.model.partitions.key import parse_path
 from varve.planning.backfill import with_downstream
@@ -230,7 +230,7 @@ def _files(dataset: Dataset, words: Sequence[str]) -> dict[str, Path]:
                 f"{' '.join(named)} names one partition, and there are {len(given)} files. Nothing was changed. "
                 "Name one file, or files with the names that the partner gives them."
             )
-        values = dict(word.split("=", 1) for word in named)
+        values = by_column(named)
         if set(values) != set(dataset.partitioning.names):
             wanted = " ".join(f"{name}=..." for name in dataset.partitioning.names)
             raise BadInput(f"{dataset}: a file is of one partition; name it: {wanted}. Nothing was changed.")

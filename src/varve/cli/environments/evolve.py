@@ -16,6 +16,7 @@ import pendulum
 
 from varve.catalog.code.generations import Generations, shape_of
 from varve.catalog.environments.environments import Environments
+from varve.catalog.environments.held import held
 from varve.cdc.capture.positions import Positions
 from varve.cli.context import chosen_graph
 from varve.cli.environments import promotions, work
@@ -102,21 +103,24 @@ def evolve(
     """Build the generation that the declaration of a dataset begins, with what reads it, and move readers to it.
 
     Raises VarveError where nobody declares the dataset, a run fails, something that depends on its view cannot follow,
-    or, unless it may be `incomplete`, a partition that readers have cannot be made; what was computed stays, and the
-    same call goes on.
+    another command evolves it right now, somebody has begun to move it to another declaration and this one needs
+    nothing, or, unless it may be `incomplete`, a partition that readers have cannot be made; what was computed stays,
+    and the same call goes on.
     """
     graph, dataset = chosen_graph(), dataset.replace("/", ".")
     part, name = _part(graph, dataset), environment_of(dataset)
-    with work.connected("evolve") as connection:
+    with work.connected("evolve") as connection, held(connection, name):
         refuse_of_others(connection, [dataset])
         published = Generations(connection).published([dataset]).get(dataset)
         reasons = () if published is None else begins_generation(published.shape, shape_of(graph.datasets[dataset]))
         _refuse_captured(connection, dataset, reasons)
         environments, done, also_done = Environments(connection), Evolution(dataset, reasons), list[str]()
         is_made = any(environment.name == name for environment in environments.all())
-        if reasons and not is_made:
+        if not reasons:
+            _refuse_begun(environments, name, dataset)
+        elif not is_made:
             environments.create(name, by=who())
-        elif reasons and not dry_run:
+        elif not dry_run:
             # As if it were begun now: what was deployed meanwhile is what this declaration changes.
             environments.rebase(name, code_too=True)
             if console is not None:
@@ -147,12 +151,11 @@ def evolve(
             # One that was killed right after its transaction has not shown all of it.
             done.shown = promotions.show_what_lags(connection)
         # Begun for a dataset that has moved with this one.
-        for other in environments.all():
-            if other.name in also_done:
-                work.drop(other.name)
-    # Where readers have moved, all of it is theirs.
-    if (reasons or is_made) and not (dry_run and is_made):
-        work.drop(name)
+        for other in sorted({each.name for each in environments.all()} & set(also_done)):
+            work.drop(other)
+        # Where readers have moved, all of it is theirs.
+        if (reasons or is_made) and not (dry_run and is_made):
+            work.drop(name)
     return done
 
 
@@ -164,6 +167,22 @@ def _refuse_captured(connection: psycopg.Connection, dataset: str, reasons: Sequ
             f"{dataset} is captured from a database: {' '.join(reasons)} Its stream belongs to the declaration it was "
             f"begun with. Nothing was changed. varve cdc resnapshot {dataset} takes a new snapshot with this one where "
             "columns allow it; or declare a dataset of another name."
+        )
+
+
+def _refuse_begun(environments: Environments, name: str, dataset: str) -> None:
+    """Raise VarveError where there is an environment that builds another generation than readers see.
+
+    That of a command that was killed right after its promotion builds none that readers do not see.
+    """
+    entered = Generations(environments.connection).of_environment(name).get(dataset)
+    if entered is not None and entered.is_new:
+        environment = environments.get(name)
+        raise VarveError(
+            f"{dataset}: its declaration here fits to what readers see, and with another declaration "
+            f"{environment.created_by} began to evolve it at {environment.created_at:%Y-%m-%d %H:%M} UTC, in "
+            f"environment {name}. Nothing was changed. To go on with that: the same command, where that "
+            f"declaration is. To give it up: varve env drop {name}"
         )
 
 
@@ -182,7 +201,14 @@ def _wanted(opened: OpenEnvironment, dataset: str) -> Wanted:
 
 
 def _look(opened: OpenEnvironment, done: Evolution, *, rewrite: bool) -> None:
-    """Find what would be done."""
+    """Find what would be done, and change nothing: what somebody has begun here before stays as that is."""
+    with opened.connection.transaction(force_rollback=True):
+        # As the command does that this looks ahead to.
+        Environments(opened.connection).rebase(opened.name, code_too=True)
+        _find(opened, done, rewrite=rewrite)
+
+
+def _find(opened: OpenEnvironment, done: Evolution, *, rewrite: bool) -> None:
     graph, dataset, wanted = opened.graph, opened.graph.datasets[done.dataset], _wanted(opened, done.dataset)
     plan, rewritable = opened.plan(wanted), opened.carrying_over(everything=rewrite).rewritable(wanted)
     changed = set(rewritable.get(dataset.name, ()))

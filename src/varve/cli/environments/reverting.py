@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from varve.catalog.catalog import Catalog
 from varve.catalog.code.promotions import REVERT, Promotions
 from varve.catalog.environments.environments import Environments
+from varve.catalog.environments.held import held
 from varve.catalog.history.history import History
 from varve.catalog.rows import declaration
 from varve.cli.context import chosen_graph, chosen_settings
@@ -148,17 +149,19 @@ def _environment(connection: psycopg.Connection, plan: PromotionPlan) -> Iterato
     """The environment in which a promotion is taken back, over what is current now.
 
     One that fails before anything was computed in it leaves nothing behind; else the same command goes on from there.
+    Raises VarveError while another command takes the same promotion back.
     """
     name, environments = _name(plan), Environments(connection)
-    if name not in {other.name for other in environments.all()}:
-        environments.create(name, by=who())
-    environments.rebase(name, code_too=True)
-    try:
-        yield name
-    except BaseException:
-        if any(other.name == name and not other.size for other in environments.all()):
-            work.drop(name)
-        raise
+    with held(connection, name):
+        if name not in {other.name for other in environments.all()}:
+            environments.create(name, by=who())
+        environments.rebase(name, code_too=True)
+        try:
+            yield name
+        except BaseException:
+            if any(other.name == name and not other.size for other in environments.all()):
+                work.drop(name)
+            raise
 
 
 def _finished(connection: psycopg.Connection, graph: Graph, plan: PromotionPlan, last: PromotionPlan) -> Reverted:

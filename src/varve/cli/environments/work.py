@@ -18,7 +18,7 @@ from varve.catalog.environments.environments import Environment, Environments
 from varve.catalog.environments.overlay import EnvironmentCatalog
 from varve.cli.context import chosen_project, chosen_settings
 from varve.cli.files.roles import refuse_unknown_roles
-from varve.cli.selection import span, who
+from varve.cli.selection import by_column, span, who
 from varve.model.errors import BadInput, VarveError, some
 from varve.planning.environment_runs import Wanted
 from varve.services.folders import environment_home
@@ -199,7 +199,7 @@ def run(
     wanted = wanted_of(words, first, last)
     with opened(name) as environment:
         if dry_run:
-            plan = environment.plan(wanted)
+            plan = environment.look(wanted)
             return {"environment": name, "due": {dataset: list(paths) for dataset, paths in plan.due.items()}}
         if console is not None:
             for line in _of_earlier_code(environment):
@@ -238,8 +238,8 @@ def _of_earlier_code(environment: OpenEnvironment) -> list[str]:
 
 def land(name: str, dataset: str, file: Path, words: Sequence[str]) -> str:
     """Take a landing file into an environment; return its partition. Raises what `OpenEnvironment.land` raises."""
-    values = dict(word.split("=", 1) for word in words if "=" in word)
-    if len(values) != len(words):
+    values = by_column(word for word in words if "=" in word)
+    if any("=" not in word for word in words):
         raise BadInput(f"{' '.join(words)}: write column=value. Nothing was read.")
     with opened(name) as environment:
         return environment.land(dataset.replace("/", "."), file, values)
@@ -274,7 +274,7 @@ def opened(name: str, *, shown: bool = True) -> Iterator[OpenEnvironment]:
 def wanted_of(words: Sequence[str], first: str | None, last: str | None) -> Wanted:
     """Return what the words ask for. Raises BadInput for columns without a dataset."""
     datasets = tuple(word.replace("/", ".") for word in words if "=" not in word)
-    values = dict(word.split("=", 1) for word in words if "=" in word)
+    values = by_column(word for word in words if "=" in word)
     if values and not datasets:
         raise BadInput(f"{' '.join(words)}: name the dataset before its columns. Nothing was computed.")
     return Wanted(datasets, values, first, last)

@@ -16,7 +16,7 @@ from varve.cli.context import chosen_graph, chosen_settings
 from varve.cli.plan.open_plan import opened_plan
 from varve.cli.plan.show import dataset_named
 from varve.cli.printing import Table
-from varve.cli.selection import refuse_of_others, who
+from varve.cli.selection import by_column, refuse_of_others, who
 from varve.model.errors import UnknownPartition, VarveError, counted
 from varve.planning import run_requests
 from varve.planning.backfill import selected, with_downstream
@@ -58,7 +58,7 @@ def plan(
             f"{dataset} holds the rejected rows of {dataset.rejected_of}, whose runs write both. Nothing was marked. "
             f"Run varve backfill {dataset.rejected_of}."
         )
-    values_by_column = dict(_pair(dataset.name, word) for word in words)
+    values_by_column = _by_column(dataset.name, words)
     with opened_plan() as open_plan:
         refuse_of_others(open_plan.connection, [dataset.name], "Nothing was marked.")
         now = pendulum.now("UTC")
@@ -218,11 +218,10 @@ def show_listed(console: Console, backfills: Sequence[Mapping[str, Any]]) -> Non
     console.print(table if backfills else "There are no backfills.")
 
 
-def _pair(name: str, word: str) -> tuple[str, str]:
-    column, equals, value = word.partition("=")
-    if not equals:
-        raise UnknownPartition(f"{word!r} names no column of {name}; write column=value.")
-    return column, value
+def _by_column(name: str, words: Sequence[str]) -> dict[str, str]:
+    if without := [word for word in words if "=" not in word]:
+        raise UnknownPartition(f"{without[0]!r} names no column of {name}; write column=value.")
+    return by_column(words)
 
 
 def _downstream(text: str) -> list[str] | None:

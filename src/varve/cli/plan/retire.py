@@ -15,9 +15,12 @@ from varve.dagster.automation.retiring import removed
 from varve.dagster.automation.retiring import retire as retire_partitions
 from varve.dagster.instance import open_instance
 from varve.model.broken_dataset import DatasetIsBroken
+from varve.model.errors import VarveError, counted
 from varve.services.spark import open_session
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from rich.console import Console
 
 _REMOVED = "the code declares its dataset no more"
@@ -27,9 +30,10 @@ def retire(name: str | None, *, dry_run: bool) -> list[dict[str, Any]]:
     """Retire the partitions that the graph no longer has, of one dataset or of all.
 
     Returns each retired partition as plain values, with the reason. A dataset that the code does not declare any more
-    is retired whole, if it is named. Datasets are retired one after another, each one completely or not at all.
+    is retired whole, if it is named. Datasets are retired one after another, each one completely or not at all; one
+    that cannot be, as a run builds one of its partitions, keeps no other.
 
-    Raises VarveError for an unknown dataset, AlreadyBuilding where a run builds one of the partitions, and
+    Raises VarveError for an unknown dataset, and where a dataset could not be retired: with what was; and
     DatasetIsBroken for a dataset that a file with an error declares, or may declare.
     """
     settings = chosen_settings()
@@ -52,21 +56,32 @@ def retire(name: str | None, *, dry_run: bool) -> list[dict[str, Any]]:
             }
         if not dry_run:
             with open_instance(settings) as instance:
+                left: dict[str, VarveError] = {}
                 for dataset_name, paths in reasons_by_dataset.items():
-                    dataset = (
-                        undeclared[dataset_name]
-                        if dataset_name in undeclared
-                        else chosen_graph().datasets[dataset_name]
-                    )
-                    retire_partitions(
-                        catalog, instance, dataset, list(paths), by=who(), settings=settings,
-                        spark=partial(open_session, settings),
-                    )  # fmt: skip
+                    dataset = undeclared.get(dataset_name) or chosen_graph().datasets[dataset_name]
+                    try:
+                        retire_partitions(
+                            catalog, instance, dataset, list(paths), by=who(), settings=settings,
+                            spark=partial(open_session, settings),
+                        )  # fmt: skip
+                    except VarveError as error:
+                        left[dataset_name] = error
+            if left:
+                raise _not_all(left, {name: paths for name, paths in reasons_by_dataset.items() if name not in left})
     return [
         {"dataset": dataset_name, "partition": path, "reason": reason}
         for dataset_name, paths in reasons_by_dataset.items()
         for path, reason in paths.items()
     ]
+
+
+def _not_all(left: Mapping[str, VarveError], retired: Mapping[str, Mapping[str, str]]) -> VarveError:
+    """What says which datasets could not be retired, and which were."""
+    if not retired and len(left) == 1:
+        return next(iter(left.values()))
+    done = [f"{counted(len(paths), 'partition')} of {name}" for name, paths in retired.items()]
+    reasons = " ".join(f"{name} was not: {error}" for name, error in left.items())
+    return VarveError(f"retired: {', '.join(done) or 'nothing'}. {reasons} Then again: varve retire")
 
 
 def show(console: Console, retired: list[dict[str, Any]], *, done: bool) -> None:

@@ -17,6 +17,7 @@ from varve.cli.context import chosen_graph, chosen_project, chosen_settings
 from varve.cli.plan.open_plan import opened_plan
 from varve.cli.plan.show import dataset_named, members_of
 from varve.cli.printing import Table
+from varve.cli.selection import by_column
 from varve.dagster.assets.sql_folders import sql_datasets, usable
 from varve.dagster.discovery import graph_of_folder
 from varve.model.errors import ServiceUnavailable, UnknownPartition, VarveError
@@ -109,7 +110,7 @@ def _keys_of_dimensions(
     ends: tuple[str | None, str | None],
 ) -> list[list[Value]]:
     """The keys of each dimension that are partitions at `now`: those that words name, windows within the range."""
-    texts = dict(word.partition("=")[::2] for word in words)
+    texts = by_column(words)
     names = dataset.partitioning.names
     if unknown := [word for word in words if word.partition("=")[0] not in names or "=" not in word]:
         wanted = f"write column=value with {', '.join(names)}" if names else "it has no partitions, leave it out"

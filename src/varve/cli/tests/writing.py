@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from varve.cli.context import chosen_project
+from varve.cli.selection import by_column
 from varve.model.errors import UnknownPartition, counted
 from varve.testing.sampling.new import write_test
 
@@ -29,12 +30,9 @@ def new(
     name: str | None,
 ) -> None:
     """Write the test and say where it is. Raises UnknownPartition for words that name none, and see `write_test`."""
-    partition: dict[str, str] = {}
-    for word in words:
-        column, equals, value = word.partition("=")
-        if not equals:
-            raise UnknownPartition(f"{word!r} names no partition of {dataset}; write column=value.")
-        partition[column] = value
+    if without := [word for word in words if "=" not in word]:
+        raise UnknownPartition(f"{without[0]!r} names no partition of {dataset}; write column=value.")
+    partition = by_column(words)
     written = write_test(
         chosen_project(), dataset.replace("/", "."), partition, rows=rows, masked=masked, output=output, name=name
     )

@@ -84,6 +84,21 @@ def test_new_keys_come_with_the_publish_that_brings_them_and_are_one_run(shop: S
     assert keys(shop) == ["ant", "cap", "ink", "pen"]
 
 
+def test_a_dataset_that_has_the_set_alone_leaves_it_to_the_one_that_says_what_fills_it(shop: Shop) -> None:
+    declare(shop)
+    # It reads the other one, and so comes after it in the graph.
+    alone = OF_PRODUCT.replace("shop.of_product", "shop.forecast").replace(" FROM ({query}){removal}", "")
+    alone = alone.replace("  ALLOW FULL SCAN OF shop.sales\n", "").replace("shop.sales", "shop.of_product")
+    (shop.assets / "forecast.sql").write_text(
+        alone.replace("price", "revenue").replace("shop.", f"{shop.db}.").lstrip()
+    )
+    shop.sell("2026-11-01", FIRST)
+    assert tick(shop) == ([["ink", "pen"]], {})
+    assert f"from SELECT DISTINCT product FROM {shop.db}.sales" in " ".join(shop.run("keys", "list").output.split())
+    error = shop.run("keys", "remove", f"{shop.db}.products", "pen").exception
+    assert "which has pen: the next tick would add them again" in str(error)
+
+
 def test_a_batch_is_read_once_and_every_step_may_be_the_last(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     declare(shop)
     shop.sell("2026-11-01", FIRST)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import dagster as dg
@@ -23,6 +23,7 @@ from varve.model.partitions.calendar import Every
 from varve.model.partitions.dimension import Dimension, DynamicDimension, StaticDimension, TimeDimension
 from varve.model.partitions.key import PartitionKey
 from varve.model.partitions.partitioning import Partitioning, set_of, time_set
+from varve.model.partitions.set_source import SetSource
 from varve.model.schema import Column, ColumnType, Schema
 
 if TYPE_CHECKING:
@@ -101,6 +102,13 @@ def graph(*dimensions: tuple[Dimension, ...]) -> Graph:
         return rows
 
     return graph_of(asset(declared(number, product)) for number, product in enumerate(dimensions))  # type: ignore[misc]
+
+
+def test_of_datasets_that_share_a_set_the_one_that_says_what_fills_it_counts(instance: dg.DagsterInstance) -> None:
+    tenant, source = fresh(), SetSource("shop.sales", "tenant")
+    partitionings = [Partitioning((dimension,)) for dimension in (tenant, replace(tenant, source=source), tenant)]
+    for order in (partitionings, partitionings[:2], partitionings[1:]):
+        assert PartitionSets(instance, order).dimensions[tenant.set_name].source == source
 
 
 def test_keys_that_are_added_are_members_once_and_in_order(shared: Shared) -> None:

@@ -35,7 +35,7 @@ class PartitionSets:
 
     @property
     def dimensions(self) -> dict[str, DynamicDimension]:
-        """One dimension of each set, by the name of the set."""
+        """One dimension of each set, by the name of the set: one that says what fills it, where any does."""
         return _dimensions(self.partitionings)
 
     @property
@@ -121,12 +121,13 @@ def members_of(partitionings: Iterable[Partitioning], keys_of: Callable[[str], S
 
 
 def _dimensions(partitionings: Iterable[Partitioning]) -> dict[str, DynamicDimension]:
-    return {
-        dimension.set_name: dimension
-        for partitioning in partitionings
-        for dimension in partitioning.dimensions
-        if isinstance(dimension, DynamicDimension)
-    }
+    by_set: dict[str, DynamicDimension] = {}
+    for partitioning in partitionings:
+        for dimension in partitioning.dimensions:
+            # One of the datasets that share a set says what fills it, and it may be any of them.
+            if isinstance(dimension, DynamicDimension) and (dimension.source or dimension.set_name not in by_set):
+                by_set[dimension.set_name] = dimension
+    return by_set
 
 
 def _parsed(dimension: DynamicDimension, texts: Iterable[str]) -> list[Value]:

@@ -6,7 +6,8 @@ Dagster's own expansion of each range is the oracle: the runs get exactly what i
 from __future__ import annotations
 
 import datetime as dt
-from itertools import chain
+from dataclasses import replace
+from itertools import chain, combinations_with_replacement
 from typing import TYPE_CHECKING
 
 import dagster as dg
@@ -15,7 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from varve.dagster.automation.requesting import acceptable
+from varve.dagster.automation.requesting import acceptable, run_request
+from varve.dagster.driver import Driver
 from varve.dagster.internal import keys_in_range
 from varve.dagster.partitions.definitions import dataset_partitions_def
 from varve.model.dataset import Dataset, StoreKind
@@ -24,12 +26,15 @@ from varve.model.partitions.grain import Grain
 from varve.model.partitions.key import PartitionKey
 from varve.model.partitions.partitioning import Partitioning, set_of
 from varve.model.schema import Column, ColumnType, Schema
+from varve.planning.graph import Graph
+from varve.planning.requested import RANGE_END_TAG, RANGE_START_TAG, asked_partitions
 from varve.planning.run_requests import Due, runs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from varve.model.partitions.dimension import Dimension
+    from varve.model.partitions.key import Value
     from varve.planning.run_requests import Run
 
 DAY = TimeDimension("day", Grain.DAY, pendulum.datetime(2026, 11, 1))
@@ -101,6 +106,42 @@ def test_the_runs_get_exactly_what_is_due_each_partition_once(
         tokens = {key: token for run in found for key, token in zip(run.partitions, run.tokens, strict=True)}
         assert tokens == {key: str(place) for place, key in enumerate(keys)}
         assert len({run.identity for run in found}) == len(found)
+
+
+def test_what_a_range_over_folded_lists_asks_for_is_what_dagster_expands() -> None:
+    kind = StaticDimension("kind", ("new", "old"))
+    day = replace(DAY, start=pendulum.datetime(2026, 11, 3), end=pendulum.datetime(2026, 11, 5))
+    for dimensions in ((day, SHOP, kind), (SHOP, day, kind), (SHOP, kind, StaticDimension("part", ("b", "a")))):
+        of = dataset(*dimensions)
+        definition = dataset_partitions_def(of)
+        assert definition is not None
+        with dg.DagsterInstance.ephemeral() as instance:
+            for first, last in combinations_with_replacement(definition.get_partition_keys(), 2):
+                requested = asked_partitions(of, {RANGE_START_TAG: first, RANGE_END_TAG: last})
+                expanded = keys_in_range(definition, instance, first, last)
+                assert sorted(map(of.partitioning.to_dagster, requested)) == sorted(expanded), (first, last)
+
+
+@pytest.mark.parametrize(
+    ("dimensions", "values"),
+    [
+        (
+            (DAY, SHOP, StaticDimension("kind", ("new", "old"))),
+            [(day, *corner) for day in DAYS[:2] for corner in (("Rome", "old"), ("Lyon", "new"))],
+        ),
+        # In the order in which the set has them.
+        ((MODEL,), [("b",), ("d",), ("a",)]),
+    ],
+)
+def test_run_due_takes_a_run_whose_last_key_is_before_its_first_one_in_some_list(
+    dimensions: tuple[Dimension, ...], values: list[tuple[Value, ...]]
+) -> None:
+    of = dataset(*dimensions)
+    keys = list(map(of.partitioning.key, values))
+    with dg.DagsterInstance.ephemeral() as instance:
+        (run,) = asked(of, keys, instance)
+        assert set(run.partitions) == set(keys)
+        Driver(instance, dg.Definitions(), Graph({of.name: of}, {}, {}))._refuse_partial(run_request(run))
 
 
 @pytest.mark.parametrize("count", [1, 2])

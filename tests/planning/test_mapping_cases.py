@@ -29,6 +29,7 @@ from varve.planning.judgement.facts import Fact
 from varve.planning.judgement.wait_policy import verdict
 from varve.planning.mapping.dataset_mapping import Dependency, listed
 from varve.planning.mapping.partition_subset import PartitionBox, TimeSpans, choice_of
+from varve.planning.ranges import partitions_between
 from varve.planning.reconcile import reconcile
 from varve.planning.schedule_ticks import completed
 
@@ -184,7 +185,7 @@ def days_from_to(case: Case) -> list[str]:
     # A backfill names its first and its last day, both included; only `end` of a dimension is exclusive.
     day = Partitioning((grained(Grain.DAY),))
     first, last = (day.from_dagster(text) for text in ("2024-01-01", "2024-01-03"))
-    return [f"{key}T00:00:00" for key in texts(list(PartitionBox.between(day, first, last).partitions()))]
+    return [f"{key}T00:00:00" for key in texts(partitions_between(day, first, last))]
 
 
 def hourly_ticks_over_days(case: Case) -> dict[str, object]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from varve.model.errors import counted, cut, some
 from varve.model.partitions.dimension import DynamicDimension
 from varve.model.partitions.windows import why_not_there
-from varve.planning.mapping.partition_subset import PartitionBox
+from varve.planning.ranges import partitions_between
 from varve.planning.reasons import LONGEST, partitions_in_short, partitions_in_words
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ PARTITIONS_TAG = "partitions"
 
 
 def asked_partitions(dataset: Dataset, tags: Mapping[str, str]) -> list[PartitionKey]:
-    """The partitions that the tags of a run name: one, or a range; of a range in a dynamic set only both ends.
+    """The partitions that the tags of a run name: one, or a range; of one in a dynamic set its first and its last only.
 
     A dataset without partitions is computed whatever they name: they are of the other datasets of the run.
     Raises UnknownPartition where a tag names no partition.
@@ -57,8 +57,8 @@ def asked_partitions(dataset: Dataset, tags: Mapping[str, str]) -> list[Partitio
         return []
     corners = [dataset.partitioning.from_dagster(text) for text in (first, last)]
     if has_set(dataset):
-        return sorted(set(corners))
-    return list(PartitionBox.between(dataset.partitioning, *corners).partitions())
+        return list(dict.fromkeys(corners))
+    return partitions_between(dataset.partitioning, *corners)
 
 
 def has_set(dataset: Dataset) -> bool:

@@ -12,8 +12,9 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from varve.model.errors import cut
-from varve.model.partitions.dimension import StaticDimension, TimeDimension
+from varve.model.partitions.dimension import TimeDimension
 from varve.model.partitions.partitioning import is_dynamic
+from varve.planning.ranges import rank_in
 from varve.planning.reasons import LONGEST, UNCHANGED, ChangedInputs, partitions_in_words, without_dataset
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from varve.model.batch import Input
     from varve.model.dataset import Dataset
-    from varve.model.partitions.key import PartitionKey, Value
+    from varve.model.partitions.key import PartitionKey
     from varve.model.partitions.partitioning import Fold, Partitioning
 
 
@@ -197,12 +198,4 @@ def _places(fold: Fold, keys: Sequence[PartitionKey], *, one_set: bool) -> dict[
     if is_dynamic(fold):
         ranks = {value: rank if one_set else 2 * rank for rank, value in enumerate(sorted(set(values.values())))}
         return {key: ranks[value] for key, value in values.items()}
-    return {key: _rank(fold, value) for key, value in values.items()}
-
-
-def _rank(fold: Fold, values: tuple[Value, ...]) -> int:
-    rank = 0
-    for dimension, value in zip(fold, values, strict=True):
-        assert isinstance(dimension, StaticDimension)
-        rank = rank * len(dimension.members) + dimension.places[value]
-    return rank
+    return {key: rank_in(fold, value) for key, value in values.items()}

@@ -94,21 +94,6 @@ class PartitionBox:
             tuple(choice_of(dimension, [dimension.value_in(key)]) for dimension in partitioning.dimensions),
         )
 
-    @classmethod
-    def between(cls, partitioning: Partitioning, first: PartitionKey, last: PartitionKey) -> PartitionBox:
-        """All partitions from one corner to another, both included; keys other than times in their declared order."""
-        choices: list[KeySelection] = []
-        for dimension in partitioning.dimensions:
-            low, high = dimension.value_in(first), dimension.value_in(last)
-            if isinstance(dimension, TimeDimension):
-                runs = dimension.calendar.runs(dimension.start_of(low), dimension.start_of(high) + 1)
-                choices.append(TimeSpans.of(runs))
-            else:
-                places = getattr(dimension, "places", {low: 0, high: 0})
-                members = getattr(dimension, "members", (low,))
-                choices.append(tuple(members[places[low] : places[high] + 1]))
-        return cls(partitioning, tuple(choices))
-
     def __bool__(self) -> bool:
         return all(self.choices)
 

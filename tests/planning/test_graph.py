@@ -11,7 +11,7 @@ import pytest
 
 from varve.model.dataset import Dataset, StoreKind
 from varve.model.errors import VarveError
-from varve.model.partitions.dimension import TimeDimension
+from varve.model.partitions.dimension import DynamicDimension, TimeDimension
 from varve.model.partitions.grain import Grain
 from varve.model.partitions.partitioning import Partitioning
 from varve.model.reads import Reads
@@ -71,3 +71,18 @@ def test_a_circle_is_told_with_its_path() -> None:
 def test_a_dataset_that_reads_itself_is_a_circle() -> None:
     with pytest.raises(VarveError, match=r"in a circle: t\.a <- t\.a\."):
         graph(a=("a",))
+
+
+def test_a_set_with_keys_of_two_types_is_refused_with_both_datasets() -> None:
+    """What one of them has as its keys would be none of the other, whose partitions would be retired."""
+    schema = Schema((Column("sold", ColumnType.BIGINT),))
+    datasets = {
+        f"t.{name}": Dataset(
+            f"t.{name}", Partitioning((DynamicDimension(name, "shops", kind),)), schema, StoreKind.LAKE, "Sales."
+        )
+        for name, kind in {"a": int, "b": int, "c": str}.items()
+    }
+    with pytest.raises(VarveError, match=r"dataset t\.c: the set shops has keys of int in t\.a, and of str here\."):
+        Graph(datasets, {}, {})
+    del datasets["t.c"]
+    Graph(datasets, {}, {})

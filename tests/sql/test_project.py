@@ -312,6 +312,18 @@ def test_a_growing_set_is_read_whole_by_a_dataset_without_that_dimension() -> No
     assert len(dependency.upstream_of(day, members=members, now=now).keys) == 9
 
 
+def test_a_set_has_keys_of_one_type_in_all_files() -> None:
+    declared = [
+        f"CREATE DATASET shop.{name} (n INT) PARTITIONED BY (customer {kind})\n"
+        "FOR c IN DYNAMIC 'customers' INSERT (customer = c) EXTERNAL"
+        for name, kind in {"a": "BIGINT", "b": "BIGINT", "c": "STRING"}.items()
+    ]
+    assert list(read(*declared[:2])) == ["shop.a", "shop.b"]
+    found = problems(*declared)
+    assert "2.sql:2:5: the set 'customers' has BIGINT keys in shop.a, and STRING keys here; declare one type" in found
+    assert "1.sql" not in found
+
+
 def test_datasets_compiled_together_have_the_rules_that_each_has_alone() -> None:
     """What one dataset's rules for Dagster follow from is kept for those that read alike; near misses do not."""
     zones = {"here": "UTC", "there": "America/New_York"}

@@ -8,6 +8,7 @@ from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING
 
 from varve.model.errors import VarveError
+from varve.model.partitions.dimension import DynamicDimension
 from varve.model.reads import Reads
 from varve.planning.mapping.dataset_mapping import Dependency
 
@@ -73,6 +74,7 @@ class Graph:
                 raise VarveError(
                     f"dataset {name} reads {', '.join(unknown)}, which nobody declares; add its asset to these."
                 )
+        self._check_sets()
         self.in_order()
 
     @cached_property
@@ -107,6 +109,20 @@ class Graph:
             return [self.datasets[name] for name in TopologicalSorter(names).static_order()]
         except CycleError as error:
             raise VarveError(f"datasets read each other in a circle: {' <- '.join(error.args[1])}.") from None
+
+    def _check_sets(self) -> None:
+        """Raise VarveError for a set with keys of two types: the keys of one dataset would be none of the other."""
+        declared: dict[str, tuple[str, type]] = {}
+        for name, dataset in self.datasets.items():
+            for dimension in dataset.partitioning.dimensions:
+                if not isinstance(dimension, DynamicDimension):
+                    continue
+                other, value_type = declared.setdefault(dimension.set_name, (name, dimension.value_type))
+                if value_type is not dimension.value_type:
+                    raise VarveError(
+                        f"dataset {name}: the set {dimension.set_name} has keys of {value_type.__name__} in {other}, "
+                        f"and of {dimension.value_type.__name__} here. Declare one type in both, or name another set."
+                    )
 
     def upstreams(self, dataset: Dataset) -> list[Dataset]:
         """The datasets that `dataset` reads."""

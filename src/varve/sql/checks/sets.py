@@ -5,6 +5,7 @@ Not here: the shape of its query, which the parser checks (varve/sql/syntax/clau
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import TYPE_CHECKING, Protocol
 
 from sqlglot import exp
@@ -42,7 +43,11 @@ class ParsedDraft(Protocol):
 def set_problems(
     drafts: Mapping[str, ParsedDraft], datasets: Mapping[str, Dataset], declared_names: Collection[str]
 ) -> Iterator[Problem]:
-    """Yield a problem for each set that is fed by itself, by two queries, or by a column that does not fit."""
+    """Yield a problem for each set that is fed by itself, by two queries, or by a column that does not fit.
+
+    So is one whose keys are of two types: a key of one dataset is none of the other, which would retire its partition.
+    """
+    yield from _type_problems(drafts, datasets)
     fed: dict[str, tuple[SqlDataset, DynamicSet]] = {}
     for draft in drafts.values():
         dataset = datasets.get(draft.name)
@@ -67,6 +72,29 @@ def set_problems(
                     f"one place, and write DYNAMIC '{generator.set_name}' alone in the others.",
                 )
             yield from _problems(sql, generator, drafts, datasets, declared_names)
+
+
+def _type_problems(drafts: Mapping[str, ParsedDraft], datasets: Mapping[str, Dataset]) -> Iterator[Problem]:
+    first: dict[str, tuple[str, type]] = {}
+    for name, dataset in datasets.items():
+        for dimension in dataset.partitioning.dimensions:
+            if not isinstance(dimension, DynamicDimension):
+                continue
+            other, value_type = first.setdefault(dimension.set_name, (name, dimension.value_type))
+            if value_type is dimension.value_type or name not in drafts:
+                continue
+            sql = drafts[name].sql
+            for generator in sql.generators:
+                if isinstance(generator, DynamicSet) and generator.set_name == dimension.set_name:
+                    yield sql.problem(
+                        generator.span,
+                        f"the set {dimension.set_name!r} has {_type_name(value_type)} keys in {other}, and "
+                        f"{_type_name(dimension.value_type)} keys here; declare one type in both, or name another set.",
+                    )
+
+
+def _type_name(value_type: type) -> str:
+    return {str: "STRING", int: "BIGINT", dt.date: "DATE"}.get(value_type, value_type.__name__)
 
 
 def _problems(

@@ -16,9 +16,12 @@ from tests.model.test_calendar import ZONES
 from varve.model.errors import OutsideDimension, UnknownPartition, VarveError
 from varve.model.partitions.calendar import calendar_of, clock, first_from, last_end
 from varve.model.partitions.dimension import TimeDimension
+from varve.model.partitions.listed_windows import windows_by_key
 from varve.model.partitions.own_calendar import Calendar, CalendarError, changed_windows
 from varve.model.partitions.partitioning import Partitioning
+from varve.model.partitions.time_columns import TimeColumn
 from varve.model.partitions.windows import kept_from, there_from, why_not_there
+from varve.model.schema import ColumnType
 
 HOLIDAYS = (dt.date(2026, 11, 26), dt.date(2026, 12, 25))
 NYSE = Calendar.of_weekdays("nyse", dt.date(2026, 1, 2), dt.date(2026, 12, 31), without=HOLIDAYS)
@@ -226,23 +229,68 @@ def test_a_year_of_4_4_5_weeks_is_364_days_without_a_gap() -> None:
     assert windows.runs(*windows.extent) == [windows.extent]
 
 
+def put(calendar: Calendar, day: str, *windows: tuple[str, str]) -> Calendar:
+    """The calendar with these windows in the place of what begins on that day."""
+    kept = [window for window in calendar.windows if window[0].date() != dt.date.fromisoformat(day)]
+    added = [(dt.datetime.fromisoformat(start), dt.datetime.fromisoformat(end)) for start, end in windows]
+    return Calendar.of(calendar.name, sorted([*kept, *added]))
+
+
+BLACK_FRIDAY = ("2026-11-27T09:30", "2026-11-27T13:00")
+CHRISTMAS_EVE = ("2026-12-24", "2026-12-24T13:00")
+SHORT = put(NYSE, "2026-11-27", BLACK_FRIDAY)
+FOUND_LATER = ("2026-11-28T09:30", "2026-11-28T12:00")
+DATED = (TimeColumn("day", "%Y-%m-%d", ColumnType.DATE),)
+OF_MONTHS = (TimeColumn("month", "%Y-%m"),)
+EXPIRIES = Calendar.of_days("expiries", [dt.date(2026, 10, 16), dt.date(2026, 11, 20)])
+
+
 @pytest.mark.parametrize(
-    ("before", "after", "problem"),
+    ("before", "after", "columns", "problem"),
     [
         # A holiday that is added or taken out, and another year: every key that both have is the same day.
-        (NYSE, Calendar.of_weekdays("nyse", dt.date(2026, 1, 2), dt.date(2027, 12, 31)), ""),
-        (FISCAL, Calendar.of_weeks("fiscal", dt.date(2026, 2, 1), [4, 4, 5] * 8), ""),
-        (FISCAL, Calendar.of_weeks("fiscal", dt.date(2026, 2, 1), [4, 5, 4] * 4), "that begin in 2026-03 were others"),
-        (NYSE, FISCAL, "Its windows were calendar nyse, UTC, and are calendar fiscal, UTC now"),
+        (NYSE, Calendar.of_weekdays("nyse", dt.date(2026, 1, 2), dt.date(2027, 12, 31)), (), ""),
+        (FISCAL, Calendar.of_weeks("fiscal", dt.date(2026, 2, 1), [4, 4, 5] * 8), (), ""),
+        (FISCAL, Calendar.of_weeks("fiscal", dt.date(2026, 2, 1), [4, 5, 4] * 4), (), "begin in 2026-03 were others"),
+        (NYSE, FISCAL, (), "Its windows were calendar nyse, UTC, and are calendar fiscal, UTC now"),
+        # An early close, and one that is taken back, also where nothing else in the month or the calendar is irregular.
+        (NYSE, put(NYSE, "2026-12-24", CHRISTMAS_EVE), (), "begin in 2026-12 were others"),
+        (put(NYSE, "2026-12-24", CHRISTMAS_EVE), NYSE, (), "begin in 2026-12 were others"),
+        (SHORT, NYSE, DATED, "begin in 2026-11 were others"),
+        (SHORT, put(SHORT, "2026-12-24", CHRISTMAS_EVE), DATED, "begin in 2026-12 were others"),
+        (SHORT, put(NYSE, "2026-11-27", ("2026-11-27T10:00", "2026-11-27T13:00")), DATED, "in 2026-11 were others"),
+        # One window more, in a month that has had an irregular one and in a calendar that has had none; and one less.
+        (SHORT, put(SHORT, "2026-11-28", FOUND_LATER), DATED, ""),
+        (NYSE, put(NYSE, "2026-11-28", FOUND_LATER), DATED, ""),
+        (put(SHORT, "2026-11-28", FOUND_LATER), SHORT, DATED, ""),
+        # Keys that are texts say when a session begins: one that begins later is another partition.
+        (SHORT, put(NYSE, "2026-11-27", ("2026-11-27T10:00", "2026-11-27T13:00")), (), ""),
+        (SHORT, put(NYSE, "2026-11-27", BLACK_FRIDAY, ("2026-11-27T18:00", "2026-11-27T20:00")), (), ""),
+        (SHORT, put(NYSE, "2026-11-27", ("2026-11-27T09:30", "2026-11-27T14:00")), (), "in 2026-11 were others"),
+        # Keys that are months are other days when the day moves.
+        (EXPIRIES, put(EXPIRIES, "2026-11-20", ("2026-11-19", "2026-11-20")), OF_MONTHS, "in 2026-11 were others"),
+        (EXPIRIES, put(EXPIRIES, "2026-12-18", ("2026-12-18", "2026-12-19")), OF_MONTHS, ""),
     ],
 )
 def test_a_calendar_that_grows_keeps_its_partitions_and_one_that_moves_does_not(
-    before: Calendar, after: Calendar, problem: str
+    before: Calendar, after: Calendar, columns: tuple[TimeColumn, ...], problem: str
 ) -> None:
-    changed = changed_windows(before.cut("UTC"), after.cut("UTC"))
+    series = [
+        TimeDimension("day", tiling, pendulum.datetime(2026, 1, 2), columns=columns) for tiling in (before, after)
+    ]
+    changed = changed_windows(
+        before.cut("UTC"), after.cut("UTC"), (windows_by_key(series[0]), windows_by_key(series[1]))
+    )
     assert problem in changed
     assert bool(changed) == bool(problem)
     assert before.digest != after.digest
+
+
+def test_a_calendar_that_an_earlier_version_has_kept_is_compared_by_the_months_of_irregular_windows() -> None:
+    moved, later = put(NYSE, "2026-11-27", ("2026-11-27T09:30", "2026-11-27T14:00")), put(SHORT, "2026-11-02")
+    assert "that begin in 2026-11 were others" in changed_windows(SHORT.cut("UTC"), moved.cut("UTC"))
+    assert changed_windows(SHORT.cut("UTC"), later.cut("UTC")) == ""
+    assert "Its windows were calendar nyse, UTC" in changed_windows(NYSE.cut("UTC"), SHORT.cut("UTC"))
 
 
 def test_the_example_of_the_documents_makes_the_calendars_that_it_names() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import json
 from dataclasses import replace
 
 import pendulum
@@ -9,13 +11,14 @@ import pytest
 
 from tests.support.sales import DAY, STORE, sales_dataset
 from varve.catalog.code.generations import dataset_of, shape_of
-from varve.catalog.rows import columns_of, declaration
+from varve.catalog.rows import columns_of, declaration, full_declaration
 from varve.model.dataset import Dataset, StoreKind
 from varve.model.partitions.dimension import TimeDimension
 from varve.model.partitions.grain import Grain
+from varve.model.partitions.own_calendar import Calendar
 from varve.model.partitions.partitioning import Partitioning
 from varve.model.schema import Column, ColumnType, Schema
-from varve.planning.changes.generation import begins_generation, breaks, not_rewritable
+from varve.planning.changes.generation import Shape, begins_generation, breaks, not_rewritable
 
 LAKE, WAREHOUSE = StoreKind.LAKE, StoreKind.WAREHOUSE
 RETYPED = "sold was INT and is STRING"
@@ -89,3 +92,18 @@ def test_a_declaration_in_the_catalog_says_all_of_it() -> None:
 
 def test_partitioning_without_time_has_no_windows() -> None:
     assert columns_of(declaration(replace(dataset(), partitioning=Partitioning((STORE,))))).windows == ""
+
+
+def test_a_day_of_a_calendar_that_becomes_shorter_begins_a_generation_and_one_more_does_not() -> None:
+    """What the catalog keeps of a calendar, through JSON as there."""
+    days = Calendar.of_days("nyse", [dt.date(2026, 11, 27), dt.date(2026, 11, 30)])
+    longer = Calendar.of("nyse", [*days.windows, (dt.date(2026, 12, 1), dt.datetime(2026, 12, 1, 13))])  # noqa: DTZ001
+    shorter = Calendar.of("nyse", [*days.windows[:1], (dt.date(2026, 11, 30), dt.datetime(2026, 11, 30, 13))])  # noqa: DTZ001
+    before, more, moved = (
+        Shape(LAKE, columns_of(json.loads(json.dumps(full_declaration(dataset(dimensions=(series,)))))))
+        for series in (TimeDimension.of("day", calendar, "2026-11-27") for calendar in (days, longer, shorter))
+    )
+    assert begins_generation(before, more) == ()
+    (problem,) = begins_generation(before, moved)
+    assert "The windows of calendar nyse that begin in 2026-11 were others than they are now." in problem
+    assert not_rewritable(before, moved)

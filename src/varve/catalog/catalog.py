@@ -24,7 +24,7 @@ from varve.catalog.living.partition_locks import PartitionLocks
 from varve.catalog.parts import Parts
 from varve.catalog.projection_progress import ProjectionProgress
 from varve.catalog.reader import CatalogReader
-from varve.catalog.rows import declaration
+from varve.catalog.rows import full_declaration
 from varve.catalog.schema import CatalogSchema
 from varve.model.batch import BatchId, StagedBatch
 from varve.model.build import Build
@@ -101,7 +101,7 @@ class Catalog(ProjectionProgress, CatalogReader):
 
     def register(self, dataset: Dataset, before: Mapping[str, Any] | None) -> None:
         """Note that the dataset is published with this declaration from now on; `before` is the one it had."""
-        declared = Jsonb(declaration(dataset, before))
+        declared = Jsonb(full_declaration(dataset, before))
         self.connection.execute(statements.REGISTER, (dataset.name, dataset.store, declared))
 
     def staged(self, build: Build, batches: Sequence[StagedBatch]) -> None:
@@ -151,7 +151,7 @@ class Catalog(ProjectionProgress, CatalogReader):
                     f"another run took them for dead. {NOTHING_LOST} Rerun the partitions."
                 )
             self.let_go(build)
-            if build.registered != declaration(build.dataset, build.registered):
+            if build.registered != full_declaration(build.dataset, build.registered):
                 self.register(build.dataset, build.registered)
 
     def let_go(self, build: Build) -> None:
@@ -271,7 +271,7 @@ class Catalog(ProjectionProgress, CatalogReader):
         PartitionLocks(self.connection, self.environment).take(dataset, paths)
         self.connection.execute(MARK_SESSION, (run_id,))
         with self.connection.transaction():
-            registration = (dataset.name, dataset.store, Jsonb(declaration(dataset)))
+            registration = (dataset.name, dataset.store, Jsonb(full_declaration(dataset)))
             self.connection.execute(statements.REGISTER_FIRST, registration)
             registered, generation = self._registered(dataset)
             self.connection.execute(statements.FAIL_LOCKED, (statements.KILLED, dataset.name, self.environment, paths))

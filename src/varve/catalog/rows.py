@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from varve.model.batch import Batch, BatchId, Input
 from varve.model.evolution import DeclaredColumns
+from varve.model.partitions.listed_windows import windows_by_key
 from varve.model.schema import Column, ColumnType
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def declaration(dataset: Dataset, before: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """The declaration of a dataset, as the catalog and the manifests store it.
+    """The declaration of a dataset, as the manifests store it; see `full_declaration`.
 
     With the one `before` it, also the columns that earlier ones had: batches have them, and they keep their types.
     """
@@ -36,9 +37,19 @@ def declaration(dataset: Dataset, before: Mapping[str, Any] | None = None) -> di
         **({} if dataset.partitioning.time is None else {"windows": dataset.partitioning.time.cut}),
         "comment": dataset.comment,
         **({"former_columns": [list(column) for column in former.items()]} if former else {}),
-        **_retained(dataset.policy),
         **({} if (into := dataset.reject_into) is None else {"reject_into": [into.at_most, into.dataset]}),
     }
+
+
+def full_declaration(dataset: Dataset, before: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The declaration of a dataset as the catalog keeps it once.
+
+    With all windows of a calendar, which may be many, and with how long its replaced batches are retained.
+    """
+    time = dataset.partitioning.time
+    listed = "" if time is None else windows_by_key(time)
+    of_calendar = {"listed_windows": listed} if listed else {}
+    return declaration(dataset, before) | of_calendar | _retained(dataset.policy)
 
 
 def _retained(policy: Policy) -> dict[str, Any]:
@@ -70,6 +81,7 @@ def columns_of(declaration: Mapping[str, Any]) -> DeclaredColumns:
         tuple(Column(name, ColumnType(kind)) for name, kind, *_ in partitions),
         tuple(Column(name, ColumnType(kind)) for name, kind, *_ in former),
         declaration.get("windows", ""),
+        declaration.get("listed_windows", ""),
     )
 
 

@@ -51,12 +51,14 @@ class DeclaredColumns:
     Attributes:
         former: columns that earlier declarations had and this one has not; batches may have them.
         windows: how its time dimension is cut, with the zone; "" where it has none, or where that is not known.
+        listed: which time each key of a calendar holds; "" where it has none, or where that is not known.
     """
 
     data: tuple[Column, ...] = ()
     partitions: tuple[Column, ...] = ()
     former: tuple[Column, ...] = ()
     windows: str = ""
+    listed: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from psycopg.types.json import Jsonb
 
-from varve.catalog.rows import columns_of, declaration
+from varve.catalog.rows import columns_of, full_declaration
 from varve.catalog.statements import NEXT_BATCH_ID
 from varve.model.batch import BatchId
 from varve.model.dataset import Dataset
@@ -197,7 +197,7 @@ class Generations:
             if begins_generation(published.shape, shape_of(dataset)):
                 number, before = self._fitting(dataset, entered.get(name), shown=published.generation)
             if number or published.generation or name in entered:
-                declared = Jsonb(declaration(dataset, before))
+                declared = Jsonb(full_declaration(dataset, before))
                 self.connection.execute(_ENTER, (environment, name, number, declared))
 
     def of_environment(self, environment: str) -> dict[str, EnvironmentGeneration]:
@@ -260,7 +260,7 @@ class Generations:
                 return int(number), declared
         row = self.connection.execute(NEXT_BATCH_ID).fetchone()
         assert row is not None
-        number, declared = int(row[0]), declaration(dataset)
+        number, declared = int(row[0]), full_declaration(dataset)
         self.connection.execute(_BEGIN, (dataset.name, number, dataset.store, Jsonb(declared)))
         return number, declared
 
@@ -272,7 +272,7 @@ def _unfit(published: Shape, dataset: Dataset) -> tuple[str, ...]:
 
 def shape_of(dataset: Dataset) -> Shape:
     """What decides whether the declaration of a dataset fits to batches that there are."""
-    return Shape(dataset.store, columns_of(declaration(dataset)))
+    return Shape(dataset.store, columns_of(full_declaration(dataset)))
 
 
 def dataset_of(name: str, store: str, declared: Mapping[str, Any]) -> Dataset:

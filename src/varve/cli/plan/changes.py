@@ -15,7 +15,7 @@ from varve.catalog.catalog import Catalog
 from varve.catalog.code.deployments import Deployments
 from varve.catalog.code.kept import with_kept
 from varve.catalog.code.plans import CodePlan, Plans
-from varve.catalog.rows import declaration
+from varve.catalog.rows import full_declaration
 from varve.cli.context import chosen_graph
 from varve.cli.selection import who
 from varve.model.errors import VarveError, counted, some
@@ -64,7 +64,7 @@ def code_plan(open_plan: OpenPlan) -> CodePlan:
         return (*of_checkout, *of_batches(dataset))
 
     def of_batches(dataset: Dataset) -> tuple[Consequence, ...]:
-        follows = consequences_of(*published[dataset.name], dataset.store, declaration(dataset))
+        follows = consequences_of(*published[dataset.name], dataset.store, full_declaration(dataset))
         if any(consequence.new_generation for consequence in follows):
             return tuple(follows)
         return (*follows, *_left_over(dataset, sorted(catalog.current(dataset.name))))

@@ -11,12 +11,14 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from varve.model.errors import VarveError
+from varve.model.partitions.key import text_of
+from varve.model.partitions.own_calendar import Calendar
 from varve.model.partitions.zone import DAY, instants, moment_of, stretch, wall_of
 
 if TYPE_CHECKING:
     import datetime as dt
 
-    from varve.model.partitions.own_calendar import Calendar
+    from varve.model.partitions.time_dimension import TimeDimension
 
 # Before its first window and after its last one a calendar has one gap each, which ends here: in 1800 and in 9000.
 _EARLIEST, _LATEST = -5_364_662_400, 221_845_392_000
@@ -128,6 +130,18 @@ def listed_windows(calendar: Calendar, timezone: str) -> ListedWindows:
         tuple(starts), tuple(ends), tuple(wall_of(start) for start, _ in calendar.windows),
         tuple(run_starts), tuple(run_ends), timezone,
     )  # fmt: skip
+
+
+@lru_cache(maxsize=256)
+def windows_by_key(dimension: TimeDimension) -> str:
+    """Which time each key of a dimension holds, as `Calendar.listed` writes it; "" where its windows follow a rule."""
+    if not isinstance(dimension.tiling, Calendar):
+        return ""
+
+    def key_of(moment: dt.datetime) -> str:
+        return "/".join(map(text_of, dimension.column_values_at(_instant(moment, dimension.timezone))))
+
+    return dimension.tiling.listed(key_of)
 
 
 def _instant(moment: dt.datetime, timezone: str) -> int:

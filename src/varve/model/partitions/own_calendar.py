@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from varve.model.errors import VarveError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _CUT = re.compile(r"calendar (\w+)(?: \((.*)\))?, (\S+)")
@@ -124,7 +124,7 @@ class Calendar:
     @cached_property
     def digest(self) -> str:
         """The version of its content: a hash of its windows."""
-        return hashlib.blake2b(self.text.encode(), digest_size=6).hexdigest()
+        return _hash(self.text, 6)
 
     @cached_property
     def is_of_days(self) -> bool:
@@ -150,21 +150,40 @@ class Calendar:
 
     @cached_property
     def irregular(self) -> str:
-        """Digests of its windows that are not one day each, by the month in which they begin.
-
-        A window of one day has the same rows whatever other windows a calendar has. Any other key may have other rows
-        when the calendar changes: it depends on where the window ends.
-        """
+        """Digests of its windows that are not one day each, by the month in which they begin."""
         months: dict[str, list[str]] = {}
         for start, end in self.windows:
             if not _is_day(start, end):
                 months.setdefault(start.strftime("%Y-%m"), []).append(f"{_written(start)},{_written(end)}")
-        digests = {month: hashlib.blake2b("\n".join(lines).encode(), digest_size=4) for month, lines in months.items()}
-        return " ".join(f"{month}:{digest.hexdigest()}" for month, digest in digests.items())
+        return " ".join("{}:{}".format(month, _hash("\n".join(lines), 4)) for month, lines in months.items())
 
     def cut(self, timezone: str) -> str:
         """How time is cut into windows, as the catalog keeps it; see `changed_windows`."""
         return f"calendar {self.name}{f' ({self.irregular})' if self.irregular else ''}, {timezone}"
+
+    def listed(self, key_of: Callable[[dt.datetime], str]) -> str:
+        """Its windows by the names of their keys, as the catalog keeps them: `2026-11 3fe0 27:a1b2c3`.
+
+        After a month a mask of the days in it that are a window each: its bit n is day n. Then the other windows that
+        begin in it: named by the day, where the key says no more than that, else by a hash of the key, with a digest of
+        where they begin and end. `key_of` is the key of a window that begins at a moment.
+        """
+        midnight = _midnight(self.windows[0][0].date())
+        # Keys that are months or weeks: one of them may be another day in another calendar.
+        tells_day = len({key_of(midnight + dt.timedelta(days=later)) for later in range(3)}) == 3
+        days: dict[str, int] = {}
+        others: dict[str, list[str]] = {}
+        for start, end in self.windows:
+            month = start.strftime("%Y-%m")
+            days.setdefault(month, 0)
+            if tells_day and _is_day(start, end):
+                days[month] |= 1 << start.day
+                continue
+            key = key_of(start)
+            is_day = tells_day and key == key_of(_midnight(start.date()))
+            name = f"{start.day:02}" if is_day else _hash(key, 4)
+            others.setdefault(month, []).append(f"{name}:{_hash(f'{_written(start)},{_written(end)}', 3)}")
+        return ", ".join(" ".join([month, f"{mask:x}", *others.get(month, ())]) for month, mask in days.items())
 
     def __hash__(self) -> int:
         return hash((self.name, self.digest))
@@ -176,22 +195,47 @@ class Calendar:
         return f"Calendar({self.name!r}, {self.digest})"
 
 
-def changed_windows(before: str, after: str) -> str:
+def changed_windows(before: str, after: str, listed: tuple[str, str] = ("", "")) -> str:
     """What is different between two texts of how time is cut, as a sentence; "" where every key kept its window.
 
     A calendar may get more windows, and lose some: those partitions are retired. It is another calendar where a key
-    that both have ends elsewhere.
+    that both have begins or ends elsewhere. That is told by what is `listed` of its windows, before and after (see
+    Calendar.listed). Earlier versions kept no such texts: then it is told where months had other irregular windows.
     """
     old, new = _CUT.fullmatch(before), _CUT.fullmatch(after)
-    if before == after:
+    both_irregular = old is not None and new is not None and bool(old[2]) == bool(new[2])
+    if old and new and old[3] == new[3] and all(listed) and (old[1] == new[1] or both_irregular):
+        windows, windows_now = map(_by_name, listed)
+    elif before == after:
         return ""
-    if old is None or new is None or old[3] != new[3] or bool(old[2]) != bool(new[2]):
+    elif old is None or new is None or old[3] != new[3] or not both_irregular:
         return f"Its windows were {_shown(before)}, and are {_shown(after)} now."
-    months = [dict(digest.split(":") for digest in (match[2] or "").split()) for match in (old, new)]
-    changed = sorted(month for month, digest in months[0].items() if months[1].get(month, digest) != digest)
+    else:
+        windows, windows_now = (
+            {month: (month, digest) for month, digest in (part.split(":") for part in (match[2] or "").split())}
+            for match in (old, new)
+        )
+    changed = [month for name, (month, held) in windows.items() if windows_now.get(name, (month, held))[1] != held]
     if not changed:
         return ""
-    return f"The windows of calendar {new[1]} that begin in {changed[0]} were others than they are now."
+    return f"The windows of calendar {new[1]} that begin in {min(changed)} were others than they are now."
+
+
+def _by_name(listed: str) -> dict[str, tuple[str, str]]:
+    """What a text of `Calendar.listed` says: by the name of each window its month, and which time it holds."""
+    windows: dict[str, tuple[str, str]] = {}
+    for of_month in listed.split(", "):
+        month, mask, *others = of_month.split(" ")
+        days = int(mask, 16)
+        windows |= {f"{month}-{day:02}": (month, "") for day in range(1, 32) if days >> day & 1}
+        for other in others:
+            name, _, held = other.partition(":")
+            windows[f"{month}-{name}" if len(name) == 2 else name] = (month, held)
+    return windows
+
+
+def _hash(text: str, size: int) -> str:
+    return hashlib.blake2b(text.encode(), digest_size=size).hexdigest()
 
 
 def _shown(cut: str) -> str:

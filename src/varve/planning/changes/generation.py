@@ -91,10 +91,14 @@ def begins_generation(before: Shape, after: Shape) -> tuple[str, ...]:
 def _of_partitions(before: Shape, after: Shape) -> list[str]:
     """What differs in the partition columns, or else in their windows."""
     problems = list(partition_problems(before.columns.partitions, after.columns.partitions))
-    old_windows, new_windows = before.columns.windows, after.columns.windows
-    if not problems and old_windows and new_windows and (changed := changed_windows(old_windows, new_windows)):
-        problems.append(changed)
+    if not problems and before.columns.windows and after.columns.windows:
+        problems += filter(None, [_changed_windows(before.columns, after.columns)])
     return problems
+
+
+def _changed_windows(before: DeclaredColumns, after: DeclaredColumns) -> str:
+    """What differs in the windows, as a sentence; "" where nothing does, or where nothing is known of those before."""
+    return changed_windows(before.windows or after.windows, after.windows, (before.listed, after.listed))
 
 
 def _of_files(before: DeclaredColumns, after: DeclaredColumns) -> Sequence[str]:
@@ -125,7 +129,7 @@ _MIGRATED: dict[str, _Rule] = {StoreKind.WAREHOUSE: _retyped}
 def has_same_partitions(before: Shape, after: Shape) -> bool:
     """Whether each partition of the one is a partition of the other, with the same rows in it."""
     old, new = before.columns, after.columns
-    return old.partitions == new.partitions and not changed_windows(old.windows or new.windows, new.windows)
+    return old.partitions == new.partitions and not _changed_windows(old, new)
 
 
 def sources_of(columns: Sequence[Column], before: Shape) -> dict[str, Column]:

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import textwrap
 from typing import TYPE_CHECKING
 
 import pytest
 
+from varve.model.dataset import Dataset, StoreKind
+from varve.model.partitions.dimension import DynamicDimension, StaticDimension, TimeDimension
+from varve.model.partitions.grain import Grain
+from varve.model.partitions.own_calendar import Calendar
+from varve.model.partitions.partitioning import Partitioning
+from varve.model.schema import Column, ColumnType, Schema
 from varve.sql.cache import Cache
 from varve.sql.code.python_text import code_of_source, function_code
+from varve.sql.code.version import dataset_meaning, version_of
 from varve.sql.sql_project import compiled
 from varve.sql.syntax.errors import SourceFile
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from varve.model.partitions.calendar import Tiling
 
 RECEIPTS = SourceFile(
     "receipts.sql",
@@ -77,6 +87,27 @@ def test_what_changes_rows_is_other_code(was: str, becomes: str) -> None:
     assert was in SALES
     text = SALES.replace(was, becomes)
     assert version(text) != version(SALES)
+
+
+def in_python(tiling: Tiling, timezone: str = "UTC") -> str:
+    """The version of what a dataset of Python declares, with windows of this tiling."""
+    series = TimeDimension.of("day", tiling, "2026-11-02", timezone=timezone)
+    schema = Schema((Column("price", ColumnType.DOUBLE),))
+    partitioning = Partitioning((series, StaticDimension("shop", ("a", "b")), DynamicDimension("product", "products")))
+    return version_of(dataset_meaning(Dataset("shop.prices", partitioning, schema, StoreKind.LAKE, "For a test.")))
+
+
+def test_more_windows_of_a_calendar_are_the_same_code_of_a_dataset_of_python() -> None:
+    days = [dt.date(2026, 11, 2), dt.date(2026, 11, 3)]
+    nyse, longer, other = (
+        Calendar.of_days("nyse", days[:1]),
+        Calendar.of_days("nyse", days),
+        Calendar.of_days("x", days),
+    )
+    assert in_python(nyse) == in_python(longer)
+    assert len({in_python(nyse), in_python(other), in_python(nyse, "Europe/Paris")}) == 3
+    # Of any other series it is what it was before: datasets that are deployed have it.
+    assert in_python(Grain.DAY) == "681fe69883a6cc23"
 
 
 def test_exchanged_names_of_variables_are_other_code() -> None:

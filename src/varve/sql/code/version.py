@@ -86,8 +86,10 @@ def canonical(written: str) -> str:
 
 
 def _cut(dimension: object) -> tuple[object, ...]:
-    """How a dimension cuts time; which keys it has changes no row of a partition."""
+    """How a dimension cuts time; which keys it has, and so which windows a calendar lists, changes no row of others."""
     columns = getattr(dimension, "columns", ())
+    if isinstance(tiling := getattr(dimension, "tiling", None), Calendar):
+        return (str(tiling), getattr(dimension, "timezone", None), *([columns] if columns else []))
     return (getattr(dimension, "calendar", type(dimension).__name__), *([columns] if columns else []))
 
 

@@ -154,7 +154,20 @@ def test_a_large_product_is_warned_of() -> None:
         warn_of_size("t.sales", partitioning)
 
 
-def test_a_cron_that_dagster_cannot_walk_is_a_set_that_grows() -> None:
-    dimension = TimeDimension.of("time", "0 * 1 * 1#2", "2024-03-01", timezone="America/New_York")
+@pytest.mark.parametrize(
+    ("cron", "start"),
+    # Mondays of February, as it has no 31st: to Dagster the cron is not valid.
+    [("0 * 1 * 1#2", "2024-03-01"), ("0 0 31 2 1", "2024-02-05")],
+)
+def test_a_cron_that_dagster_cannot_walk_is_a_set_that_grows(cron: str, start: str) -> None:
+    dimension = TimeDimension.of("time", cron, start, timezone="America/New_York")
     dimension.check()
     assert isinstance(partitions_def(Partitioning((dimension,))), dg.DynamicPartitionsDefinition)
+
+
+def test_a_shorthand_that_dagster_does_not_know_is_the_same_windows_there() -> None:
+    quarters = TimeDimension.of("quarter", "@quarterly", "2024-01-01", "2025-01-01")
+    assert tiled_alike(quarters)
+    definition = partitions_def(Partitioning((quarters,)))
+    assert definition is not None
+    assert definition.get_partition_keys() == ["2024-01-01", "2024-04-01", "2024-07-01", "2024-10-01"]

@@ -19,6 +19,7 @@ import pendulum
 
 from varve.dagster.partitions.set_definition import SetPartitions
 from varve.model.partitions.calendar import Every, cron_of
+from varve.model.partitions.cron import known_to_croniter
 from varve.model.partitions.dimension import TimeDimension
 from varve.model.partitions.own_calendar import Calendar
 from varve.model.partitions.partitioning import DAGSTER_COMFORT, Fold, Partitioning, fold_texts, set_of, time_set
@@ -130,8 +131,8 @@ def _alike_between(dimension: TimeDimension, start: int, end: int) -> bool:
             for key in dagster_windows.get_partition_keys(current_time=dt.datetime.fromtimestamp(end, tz=dt.UTC))
             for window in [dagster_windows.time_window_for_partition_key(key)]
         ]
-    except ValueError:
-        # The cron library inside Dagster cannot read some expressions, for example `0 0 1 * 1#2`.
+    except (ValueError, dg.DagsterInvalidDefinitionError):
+        # The cron library inside Dagster is an older one, and cannot read some expressions, for example `0 0 1 * 1#2`.
         return False
 
 
@@ -140,7 +141,7 @@ def _windows(
 ) -> dg.TimeWindowPartitionsDefinition:
     assert not isinstance(dimension.tiling, Every | Calendar)
     return dg.TimeWindowPartitionsDefinition(
-        cron_schedule=cron_of(dimension.tiling),
+        cron_schedule=known_to_croniter(cron_of(dimension.tiling)),
         timezone=dimension.timezone,
         fmt=dimension.text_format,
         start=dt.datetime.fromtimestamp(start.timestamp(), tz=start.tzinfo),

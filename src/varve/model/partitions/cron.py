@@ -145,10 +145,15 @@ class CronWalls:
         return nth is None or (date.day + 6) // 7 in nth or ("l" in nth and date.day > length - 7)
 
 
+def known_to_croniter(expression: str) -> str:
+    """The expression as croniter knows it, and Dagster, which has one of its own: `@quarterly` in its five fields."""
+    return _SHORTHANDS.get(expression, expression)
+
+
 @lru_cache(maxsize=256)
 def cron_walls(expression: str) -> CronWalls:
     """The walls of a cron expression or shorthand. Raises VarveError where it is not valid, or names no day at all."""
-    text = _SHORTHANDS.get(expression, expression)
+    text = known_to_croniter(expression)
     problem = f"cron {expression!r} is not understood: five fields are expected (minute hour day month weekday)"
     try:
         fields, nth = croniter.expand(text)

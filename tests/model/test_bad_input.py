@@ -36,6 +36,14 @@ BAD: dict[str, tuple[Callable[[], tuple[Dimension, ...]], str, str]] = {
     "a cron of a day that never comes": (lambda: (TimeDimension("day", "0 0 30 2 *", START),), "day", "no day"),
     "a cron that is none": (lambda: (TimeDimension("day", "daily", START),), "day", "five fields are expected"),
     "a cron out of range": (lambda: (TimeDimension("day", "0 25 * * *", START),), "day", "five fields are expected"),
+    "a cron of the weekday nearest to a day": (
+        lambda: (TimeDimension("day", "0 6 15W * *", START),), "day",
+        "15W is not understood. R, H and W are not known here; write the numbers",
+    ),
+    "a cron of a random minute": (lambda: (TimeDimension("day", "R * * * *", START),), "day", "R is not understood"),
+    "a cron of a random hour of some": (
+        lambda: (TimeDimension("day", "0 r(1-5)/2 * * *", START),), "day", "H and W are not known here",
+    ),
     "a duration of nothing": (
         lambda: (TimeDimension("day", Every(dt.timedelta(0), START), START),), "day", "one or more",
     ),

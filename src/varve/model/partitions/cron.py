@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import calendar
 import datetime as dt
+import re
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from functools import lru_cache
@@ -21,6 +22,8 @@ from varve.model.partitions.zone import DAY, EPOCH
 
 # croniter knows @hourly to @yearly; weeks of @weekly begin on Sunday, as in every cron.
 _SHORTHANDS = {"@quarterly": "0 0 1 */3 *"}
+# What croniter knows beyond cron, and CronWalls does not: a random or hashed number, and the weekday nearest to a day.
+_OF_CRONITER = re.compile(r"[hr](\(.*\))?(/.*)?|\d+w|w\d+", re.ASCII | re.IGNORECASE)
 # An expression names a day at least once in so many years: 29 February falls on a given weekday that rarely.
 _YEARS = 41
 _ORDINAL_OF_EPOCH = EPOCH.toordinal()
@@ -155,6 +158,10 @@ def cron_walls(expression: str) -> CronWalls:
     """The walls of a cron expression or shorthand. Raises VarveError where it is not valid, or names no day at all."""
     text = known_to_croniter(expression)
     problem = f"cron {expression!r} is not understood: five fields are expected (minute hour day month weekday)"
+    if own := [field for field in text.split() if _OF_CRONITER.fullmatch(field)]:
+        raise VarveError(
+            f"cron {expression!r}: {own[0]} is not understood. R, H and W are not known here; write the numbers."
+        )
     try:
         fields, nth = croniter.expand(text)
     except (CroniterBadCronError, AttributeError, ValueError, KeyError) as error:

@@ -72,6 +72,9 @@ BAD: dict[str, tuple[Callable[[], tuple[Dimension, ...]], str, str]] = {
     "an end offset below nothing": (
         lambda: (TimeDimension("day", "@daily", START, end_offset=-1),), "day", "less than 0",
     ),
+    "keys that tell half of the windows": (
+        lambda: (TimeDimension("hour", "@hourly", START, key_format="%Y-%m-%d %I"),), "hour", "try '%Y-%m-%dT%H'",
+    ),
     "keys that tell no window": (
         lambda: (TimeDimension("hour", "@hourly", START, key_format="%Y-%m-%d"),), "hour", "try '%Y-%m-%dT%H'",
     ),

@@ -256,7 +256,7 @@ class TimeDimension:
             raise VarveError(f"dimension {self.name}: end {self.end} is not after start {self.start}.")
         if self.end_offset < 0:
             raise VarveError(f"dimension {self.name}: end_offset {self.end_offset} is less than 0.")
-        if problem := self.window_keys.format_problem():
+        if problem := self.window_keys.format_problem(self.sample()):
             raise VarveError(f"dimension {self.name}: {problem}")
         self._check_columns()
 

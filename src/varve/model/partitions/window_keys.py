@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime as dt
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import pendulum
 
@@ -18,6 +19,9 @@ from varve.model.partitions.cron import cron_walls
 from varve.model.partitions.key import Value, text_of
 from varve.model.partitions.own_calendar import Calendar
 from varve.model.partitions.zone import DAY, wall_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 _DATE = "%Y-%m-%d"
 
@@ -102,12 +106,14 @@ class WindowKeys:
         text = shown.strftime(self.text_format)
         return f"{text}{self._at(start):%z}" if shown.fold else text
 
-    def format_problem(self) -> str:
-        """Why the key format gives two windows the same text, or cannot be parsed back; "" where it can."""
+    def format_problem(self, sample: Iterable[int]) -> str:
+        """Why the key format gives two windows the same text, or cannot be parsed back; "" where it can.
+
+        `sample` are the starts of the windows that are looked at, in seconds since 1970.
+        """
         if self.key_format is None:
             return ""
-        start = self.first
-        for _ in range(3):
+        for start in sample:
             text = self.text_at(start)
             if self._candidates(text) is None or self.start_of_text(text) != start:
                 better = replace(self, key_format=None).text_format
@@ -115,9 +121,6 @@ class WindowKeys:
                     f"key_format {self.key_format!r} spells {self._at(start)} as {text!r}, "
                     f"which does not say which window that is; try {better!r}."
                 )
-            start = self.calendar.next_start(start)
-            if start >= self.calendar.extent[1]:
-                break
         return ""
 
     @cached_property

@@ -5,10 +5,12 @@ from __future__ import annotations
 import datetime as dt
 from typing import TYPE_CHECKING
 
+import dagster as dg
 import pendulum
 import pytest
 
 from varve.dagster.partitions.definitions import dataset_partitions_def
+from varve.dagster.partitions.sets_sensor import fill
 from varve.model.partitions.windows import why_not_there
 from varve.sql.sql_project import compiled
 from varve.sql.syntax.errors import SourceFile, SqlErrors
@@ -60,6 +62,26 @@ def test_dagster_has_the_same_windows() -> None:
     today = dt.datetime.now(dt.UTC).date()
     assert len(keys) == 30
     assert keys[-1].startswith((today - dt.timedelta(days=1)).isoformat())
+
+
+def test_processes_that_load_it_in_two_months_share_the_set_of_its_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a code server and the pod of a run that it has asked for after the turn of a month."""
+    names = set()
+    with dg.DagsterInstance.ephemeral() as instance:
+        for day, expected in (
+            (30, ("2026-11-28T12:00", "2026-11-30T10:30")),
+            (33, ("2026-12-01T12:00", "2026-12-03T10:30")),
+        ):
+            now = pendulum.datetime(2026, 10, 31, 12).add(days=day)
+            monkeypatch.setattr(pendulum, "now", lambda timezone="UTC", now=now: now.in_timezone(timezone))
+            dataset = recent("INTERVAL 90 MINUTES, LAST 2 DAYS, ANCHOR '2024-01-01'")
+            definition = dataset_partitions_def(dataset)
+            assert isinstance(definition, dg.DynamicPartitionsDefinition)
+            names.add(definition.name)
+            fill(instance, dataset)
+            keys = instance.get_dynamic_partitions(str(definition.name))
+            assert (keys[0], keys[-1], len(keys)) == (*expected, 32)
+    assert len(names) == 1
 
 
 def test_a_series_that_moves_is_the_same_code_as_one_with_a_start() -> None:

@@ -100,6 +100,7 @@ def _last_window_start(time: TimeDimension, texts: Sequence[str]) -> int | None:
 
 def _window_start(time: TimeDimension, text: str) -> int | None:
     try:
-        return time.start_of(time.parse(unquote(text)))
+        # Also one before the start of the dimension: a series that moves has had earlier ones.
+        return time.window_keys.start_of_text(unquote(text))
     except UnknownPartition:
         return None

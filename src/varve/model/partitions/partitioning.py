@@ -14,11 +14,13 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from itertools import chain, product
 from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import unquote
+
+import pendulum
 
 from varve.model.errors import UnknownPartition, VarveError
 from varve.model.partitions.dimension import Dimension, DynamicDimension, TimeDimension
@@ -280,7 +282,12 @@ def base_set(dimension: DynamicDimension) -> str:
 
 
 def time_set(dimension: TimeDimension, retention: dt.timedelta | None = None) -> str:
-    """The name of Dagster's set with the windows of a time dimension that Dagster cannot express, under a retention."""
+    """The name of Dagster's set with the windows of a time dimension that Dagster cannot express, under a retention.
+
+    Of a series without a start of its own, processes that have loaded it in unlike months share the set.
+    """
+    if dimension.moves:
+        dimension = replace(dimension, start=pendulum.datetime(1970, 1, 1, tz=dimension.timezone))
     text = repr(dimension) if retention is None else f"{dimension!r} kept {retention}"
     digest = hashlib.blake2b(text.encode(), digest_size=4).hexdigest()
     return f"varve/{dimension.name}/{digest}"

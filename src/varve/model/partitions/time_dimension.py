@@ -57,6 +57,7 @@ class TimeDimension:
         problem: the error in the texts from which it was made, if any; `check` raises it.
         columns: the partition columns that say together which window it is, where it is not one column with the key
             itself: `year`, `month`, `day` and `hour`, or an INT such as 20220331.
+        moves: whether `start` is only some moment before all windows that are kept, and another one at a later load.
     """
 
     name: str
@@ -69,6 +70,7 @@ class TimeDimension:
     problem: str = field(repr=False, default="")
     # repr=False: Dagster's sets of windows are named after the repr, and hold the same keys whatever the columns.
     columns: tuple[TimeColumn, ...] = field(repr=False, default=())
+    moves: bool = field(repr=False, default=False)
 
     def __post_init__(self) -> None:
         # A field, as two starts are equal to Python where they are one instant in two zones.

@@ -6,7 +6,7 @@ Not here: the scopes themselves (scopes.py).
 from __future__ import annotations
 
 import datetime as dt
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
@@ -191,7 +191,8 @@ def _generator(dataset: SqlDataset, value: PartitionValue) -> Generator:
 
 def _axis(dataset: SqlDataset, generator: Generator, values: Sequence[PartitionValue]) -> ScopeAxis:
     if isinstance(generator, TimeSeries):
-        return ScopeAxis(generator, _time(_Series.of(generator, values)), {})
+        time = _time(_Series.of(generator, values))
+        return ScopeAxis(generator, replace(time, moves=True) if generator.moves else time, {})
     if len(values) > 1:
         raise VarveError(
             f"partition columns {values[0].column.name} and {values[1].column.name} both follow {generator.variable}; "

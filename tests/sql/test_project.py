@@ -219,6 +219,19 @@ def test_columns_of_a_select_are_inferred_where_they_are_not_declared() -> None:
     ]  # fmt: skip
 
 
+def test_a_column_from_a_let_may_be_null_where_the_let_may_be() -> None:
+    lets = (
+        "season = CASE WHEN today > '2022-06-01' THEN 'summer' END, known = COALESCE(season, 'none'), "
+        "loud = UPPER(season), began = CAST(t AS DATE)"
+    )
+    query = "AS SELECT season, known, loud, began, today, t FROM shop.receipts WHERE day = today"
+    text = sales(query).replace(" (product STRING, price DOUBLE)", "").replace("\nINSERT", f", {lets}\nINSERT")
+    columns = read(RECEIPTS, text)["shop.sales"].dataset.schema.columns
+    assert {column.name: column.nullable for column in columns} == {
+        "season": True, "known": False, "loud": True, "began": False, "today": False, "t": False,
+    }  # fmt: skip
+
+
 def test_the_code_version_follows_the_meaning_and_not_the_layout() -> None:
     query = "AS SELECT product, price FROM shop.receipts WHERE day = today"
     version = read(RECEIPTS, sales(query))["shop.sales"].code_version

@@ -36,6 +36,7 @@ def qualified(
     schemas: Mapping[str, Mapping[str, str]],
     variables: Mapping[str, str],
     *,
+    nullable_variables: Collection[str] = (),
     not_null: Collection[ColumnName] = (),
 ) -> Inferred:
     """Infer the columns of the result of a query.
@@ -44,6 +45,7 @@ def qualified(
         query: the query as it is written.
         schemas: for each dataset that the query may read, the Spark types of its columns, including partition columns.
         variables: the Spark types of the scope's variables.
+        nullable_variables: those that may be NULL, in lower case.
         not_null: columns of datasets that are never NULL.
     """
     types = {name.lower(): kind.lower() for name, kind in variables.items()}
@@ -83,7 +85,7 @@ def qualified(
     tree = without_brackets(as_spark_gives(result) if has_using else result)
     if findings:
         return Inferred(tree, (), (), tuple(findings))
-    walk = Walk(lowered, types, frozenset(not_null))
+    walk = Walk(lowered, types, frozenset(nullable_variables), frozenset(not_null))
     outputs = tuple(Output(column.name, *column.cell, column.copy_of) for column in walk.query(tree, {}, {}))
     return Inferred(tree, outputs, tuple(walk.uses), (*_unaliased(query), *walk.findings))
 

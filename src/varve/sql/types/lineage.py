@@ -43,6 +43,7 @@ class Walk:
 
     schemas: Mapping[str, Mapping[str, str]]
     variables: Mapping[str, str]
+    nullable_variables: frozenset[str]
     not_null: frozenset[ColumnName]
     uses: list[Use] = field(default_factory=list)
     findings: list[QueryFinding] = field(default_factory=list)
@@ -201,7 +202,8 @@ class _Lookup:
     def column(self, node: exp.Column) -> Cell:
         """Return the cell of a column, and record the use."""
         if node.table == SCOPE:
-            cell = Cell(self.walk.variables.get(node.name, UNKNOWN), nullable=False)
+            kind = self.walk.variables.get(node.name, UNKNOWN)
+            cell = Cell(kind, nullable=node.name in self.walk.nullable_variables)
         elif node.table in self.sources or node.table in self.outer:
             columns = self.sources.get(node.table, self.outer.get(node.table))
             column = _column_named(columns, node.name)

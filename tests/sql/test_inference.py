@@ -103,6 +103,44 @@ def test_an_expression_has_the_analyzers_type_or_none(spark: SparkSession) -> No
     assert verified_count / total > 0.9, f"{verified_count} of {total}"
 
 
+WITH_TOTALS = {
+    "GROUP BY store, day": set(),
+    "GROUP BY ROLLUP(store, day)": {"store", "loud", "day"},
+    "GROUP BY CUBE(day, store)": {"store", "loud", "day"},
+    "GROUP BY ROLLUP((store, day))": {"store", "loud", "day"},
+    "GROUP BY ROLLUP(1, 4)": {"store", "loud", "day"},
+    "GROUP BY store, day WITH ROLLUP": {"store", "loud", "day"},
+    "GROUP BY store, ROLLUP(day)": {"day"},
+    "GROUP BY store, CUBE(store, day)": {"day"},
+    "GROUP BY GROUPING SETS ((store, day), (store))": {"day"},
+    "GROUP BY GROUPING SETS ((store, day), ROLLUP(day))": {"store", "loud", "day"},
+    "GROUP BY store, day GROUPING SETS ((store, day), (day))": {"store", "loud"},
+}
+
+
+@pytest.mark.spark
+def test_keys_are_null_in_rows_of_totals_and_nothing_else_is(spark: SparkSession) -> None:
+    """A column that is inferred NOT NULL fails every run in which it is NULL; none is nullable without need."""
+    wrong = []
+    for group, expected in WITH_TOTALS.items():
+        query = (
+            "SELECT store, UPPER(store) AS loud, COALESCE(store, 'all') AS filled, day, COUNT(*) AS n, 'x' AS fixed "
+            f"FROM VALUES ('a', 1), ('b', 2) AS s(store, day) {group}"
+        )
+        ours = {output.name for output in inferred(query).outputs if output.nullable}
+        theirs = {name for row in spark.sql(query).collect() for name, value in row.asDict().items() if value is None}
+        if not ours == theirs == expected:
+            wrong.append((group, ours, theirs))
+    assert wrong == []
+
+
+def test_a_computed_key_may_be_null_in_rows_of_totals() -> None:
+    shop = "COALESCE(s.product, 'unknown')"
+    for key in (shop, "shop", "1"):
+        query = f"SELECT {shop} AS shop, COUNT(*) AS n FROM b.sales AS s GROUP BY ROLLUP({key})"
+        assert [output.nullable for output in inferred(query).outputs] == [True, False], key
+
+
 def test_lineage_goes_through_ctes_unions_joins_and_stars() -> None:
     inferred_query = inferred(
         "WITH x AS (SELECT * FROM b.sales), y AS (SELECT product AS p, sold * price AS worth FROM x) "

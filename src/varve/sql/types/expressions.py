@@ -19,10 +19,17 @@ if TYPE_CHECKING:
 
 # The key of the meta of a call with the type that the project's function of this name declares.
 RETURNS = "returns"
+# The key of the meta of an expression that is NULL in rows of totals (grouping_sets.py).
+NULL_IN_TOTALS = "null in totals"
 
 
 def typed(node: exp.Expr, lookup: Lookup) -> Cell:
     """Return the cell of an expression."""
+    cell = _cell(node, lookup)
+    return cell._replace(nullable=True) if node.meta_get(NULL_IN_TOTALS) else cell
+
+
+def _cell(node: exp.Expr, lookup: Lookup) -> Cell:
     if isinstance(node, exp.Column):
         return lookup.column(node)
     if isinstance(node, exp.Subquery | exp.Select | exp.SetOperation):

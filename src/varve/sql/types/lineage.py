@@ -16,6 +16,7 @@ from varve.sql.names.trees import rows_of_values
 from varve.sql.syntax.type_names import UNKNOWN, parse_type
 from varve.sql.types.cells import Cell, ColumnName
 from varve.sql.types.expressions import typed
+from varve.sql.types.grouping_sets import mark_nulls_in_totals
 from varve.sql.types.numeric import common_type
 from varve.sql.types.outputs import QueryFinding, Use
 
@@ -117,6 +118,7 @@ class Walk:
             columns = [_SourceColumn(name, kind) for name, kind in zip(names, kinds, strict=True)]
             sources[lateral.alias_or_name] = columns or None
         lookup = self._lookup(sources, outer, ctes)
+        mark_nulls_in_totals(node)
         result_columns = []
         for projection in node.selects:
             cell = typed(projection.unalias(), lookup)

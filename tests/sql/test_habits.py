@@ -59,6 +59,10 @@ TAKEN = (
     'SELECT EXTRACT(DAY FROM "2022-03-01") AS x FROM sales', "SELECT DATE_ADD(DATE'2022-01-01', 1) AS x FROM sales", "SELECT id AS text FROM sales",
     "SELECT id\N{NO-BREAK SPACE}AS x FROM sales", "SELECT id, 'a, FROM [x] \N{EN DASH} ->>' AS x FROM sales -- , FROM",
 )  # fmt: skip
+UNITS = (
+    "D", "DD", "DAY", "W", "WEEK", "M", "MM", "MON", "MONTH", "Q", "QUARTER", "Y", "YY", "YYYY", "YEAR", "H", "HOUR", "MINUTE",
+    "S", "SECOND", "MS", "MILLISECOND", "US", "MICROSECOND", "NS",
+)  # fmt: skip
 
 
 def problems(query: str) -> list[tuple[str, str]]:
@@ -80,6 +84,8 @@ def problems(query: str) -> list[tuple[str, str]]:
         ("SELECT x FROM UNNEST(ARRAY(1, 2)) AS x", "b.sql:4:15", "write UNNEST(values) AS e(value)."),
         ("SELECT id FROM `shop.sales` WHERE day = today", "b.sql:4:16", "write shop.sales without them."),
         ("SELECT id FROM IDENTIFIER('shop.sales')", "b.sql:4:16", "must stand in the text"),
+        (f"SELECT TRUNC(CAST(today AS DATE), 'q') AS x {MINE}", "b.sql:4:35", "no unit 'q' of TRUNC and gives NULL; write 'QUARTER'."),
+        (f"SELECT TRUNC(CAST(today AS DATE), 'DAY') AS x {MINE}", "b.sql:4:35", "write DATE_TRUNC('DAY', ...)."),
         (f"SELECT SENTENCES(product) AS x {MINE}", "b.sql:4:8", "only Spark can tell the type of x"),
         (f"SELECT id -- so \\\n {MINE}", "b.sql:4:11", "goes on in the next line"),
     ],
@@ -87,6 +93,13 @@ def problems(query: str) -> list[tuple[str, str]]:
 def test_a_habit_is_told_at_its_place(query: str, place: str, message: str) -> None:
     query_problems = problems(query)
     assert any(at.startswith(place) and message in text for at, text in query_problems), query_problems
+
+
+def test_a_unit_that_spark_does_not_have_is_refused_in_a_let_too() -> None:
+    """The query's text gives NULL, while the variable had the first day of the quarter."""
+    head = HEAD.replace("LET today", "LET quarter = TRUNC(t, 'Q'), today")
+    with pytest.raises(SqlErrors, match="no unit 'Q' of TRUNC and gives NULL"):
+        compiled([SourceFile("a.sql", SALES), SourceFile("b.sql", f"{head}SELECT id {MINE} AND quarter < t")], {})
 
 
 def test_a_hint_is_no_table() -> None:
@@ -122,6 +135,17 @@ def test_what_is_refused_is_what_spark_refuses_and_nothing_else(sales: SparkSess
         if not refused == by_spark == (statement in REFUSED):
             wrong.append((statement, refused, by_spark))
     assert wrong == []
+
+
+@pytest.mark.spark
+def test_a_unit_of_trunc_is_refused_exactly_where_spark_gives_null(spark: SparkSession) -> None:
+    calls = [call for unit in UNITS for call in (f"TRUNC(DATE'2022-03-05', '{unit}')", f"DATE_TRUNC('{unit}', NOW())")]
+    calls += [call.lower() for call in calls]
+    (row,) = spark.sql(f"SELECT {', '.join(f'{call} AS c{place}' for place, call in enumerate(calls))}").collect()
+    refused = [refused_syntax(f"SELECT {call}", tokens_of(f"SELECT {call}")) is not None for call in calls]
+    assert {call for call, is_refused in zip(calls, refused, strict=True) if is_refused} == {
+        call for call, value in zip(calls, row, strict=True) if value is None
+    }
 
 
 @pytest.mark.spark

@@ -86,3 +86,15 @@ TYPES = {
 }
 # Types that Spark has with a length only.
 SIZED = ("CHAR", "VARCHAR")
+# The units that TRUNC and DATE_TRUNC have: for a text that is none of them, their value is NULL.
+_DAYS = frozenset({"YEAR", "YYYY", "YY", "QUARTER", "MONTH", "MON", "MM", "WEEK"})
+TRUNC_UNITS = {
+    "TRUNC": _DAYS,
+    "DATE_TRUNC": _DAYS | {"DAY", "DD", "HOUR", "MINUTE", "SECOND", "MILLISECOND", "MICROSECOND"},
+}
+# What people write for units, and which they mean.
+UNIT_NAMES = {
+    "D": "DAY", "DD": "DAY", "H": "HOUR", "M": "MONTH", "MS": "MILLISECOND", "NS": "MICROSECOND", "Q": "QUARTER",
+    "S": "SECOND", "US": "MICROSECOND", "W": "WEEK", "Y": "YEAR",
+    **{unit: unit for unit in ("DAY", "HOUR", "MINUTE", "SECOND", "MILLISECOND", "MICROSECOND")},
+}  # fmt: skip

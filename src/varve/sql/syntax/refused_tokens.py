@@ -1,4 +1,4 @@
-"""Finds signs and words that Spark refuses although sqlglot's parser may accept them, among the tokens.
+"""Finds signs and words that Spark refuses, or knows no value for, although sqlglot's parser may accept them.
 
 Most come from another SQL dialect. tests/sql/test_habits.py tries each of them on Spark.
 
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from sqlglot.tokenizer_core import TokenType
 
 from varve.sql.syntax.errors import Span
-from varve.sql.syntax.other_dialects import SIZED, TYPES
+from varve.sql.syntax.other_dialects import SIZED, TRUNC_UNITS, TYPES, UNIT_NAMES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -281,6 +281,28 @@ def _units(text: str, tokens: _Tokens) -> Iterator[Refusal]:
                     )
 
 
+def _trunc_units(text: str, tokens: _Tokens) -> Iterator[Refusal]:
+    """Yield units of TRUNC and DATE_TRUNC for which Spark gives NULL: to the parser, 'Q' is 'QUARTER'."""
+    del text
+    for at in range(len(tokens)):
+        name = tokens.word(at)
+        if name not in TRUNC_UNITS or tokens.word(at + 1) != "(":
+            continue
+        end = tokens.closing(at + 1)
+        unit = at + 2 if name == "DATE_TRUNC" else end - 1
+        if not tokens.is_text(unit) or "," not in {tokens.word(unit + 1), tokens.word(unit - 1)}:
+            continue
+        text_of_unit = tokens.all[unit].text
+        written = text_of_unit.upper()
+        if written in TRUNC_UNITS[name] or (meant := UNIT_NAMES.get(written)) is None:
+            continue
+        instead = f"'{meant}'" if meant in TRUNC_UNITS[name] else f"DATE_TRUNC('{meant}', ...)"
+        yield (
+            _span(tokens.all[unit]),
+            f"Spark has no unit '{text_of_unit}' of {name} and gives NULL; write {instead}.",
+        )
+
+
 def _unnest(text: str, tokens: _Tokens) -> Iterator[Refusal]:
     del text
     for at in range(len(tokens)):
@@ -303,6 +325,6 @@ _RULES: tuple[tuple[Callable[[str, _Tokens], Iterator[Refusal]], re.Pattern[str]
     for rule, about in (
         (_top, "TOP"), (_fetch, "FETCH"), (_double_quotes, '"'), (_brackets, r"[\[{]"),
         (_stars, "EXCLUDE|REPLACE|DISTINCT"), (_operators, "~|SIMILAR|ZONE|->>"), (_commas, ","), (_casts, "CAST|::"),
-        (_units, "DATE|TIMESTAMP"), (_unnest, "UNNEST"),
+        (_units, "DATE|TIMESTAMP"), (_trunc_units, "TRUNC"), (_unnest, "UNNEST"),
     )
 )  # fmt: skip

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import TYPE_CHECKING
 
 import pytest
@@ -67,6 +68,16 @@ def test_values_of_scopes_are_themselves_to_spark(spark: SparkSession) -> None:
     ]
     row = spark.sql(f"SELECT {', '.join(literal_text(Typed('STRING', value)) for value in values)}").collect()[0]
     assert list(row) == values
+
+
+@pytest.mark.spark
+def test_a_moment_of_a_scope_is_itself_to_spark_in_every_year(spark: SparkSession) -> None:
+    since = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+    moments = [dt.datetime(year, 2, 3, 4, 5, 6, 7, tzinfo=dt.UTC) for year in (1, 33, 999, 1000, 2024, 9999)]
+    literals = [literal_text(Typed("TIMESTAMP", moment)) for moment in moments]
+    (row,) = spark.sql(f"SELECT {', '.join(f'UNIX_MICROS({literal})' for literal in literals)}").collect()
+    assert list(row) == [(moment - since) // dt.timedelta(microseconds=1) for moment in moments]
+    assert str(Typed("TIMESTAMP", moments[2])) == "0999-02-03T04:05:06Z"
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ class Typed:
     def __str__(self) -> str:
         """Return the value for display: `2022-03-31T00:00:00Z`."""
         if isinstance(self.value, dt.datetime):
-            return self.value.astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+            return f"{_utc(self.value).isoformat(timespec='seconds')}Z"
         return "NULL" if self.value is None else str(self.value)
 
 
@@ -106,7 +106,12 @@ def literal_text(typed: Typed) -> str:
     if value is None:
         return f"CAST(NULL AS {typed.type})"
     if isinstance(value, dt.datetime):
-        text = value.astimezone(dt.UTC).strftime("%Y-%m-%d %H:%M:%S.%fZ")
+        text = f"{_utc(value).isoformat(sep=' ', timespec='microseconds')}Z"
     else:
         text = str(value).lower() if isinstance(value, bool) else str(value)
     return f"CAST({quoted(text)} AS {typed.type})"
+
+
+def _utc(moment: dt.datetime) -> dt.datetime:
+    """Return what a clock in UTC shows. Its isoformat has years of four digits, which strftime does not fill up."""
+    return moment.astimezone(dt.UTC).replace(tzinfo=None)

@@ -71,8 +71,11 @@ def _array(node: exp.Expr, of: CellOf) -> str:
     return f"array<{common_type(kinds)}>" if kinds else UNKNOWN
 
 
-def _extract(node: exp.Expr, _: CellOf) -> str:
-    return "decimal(8,6)" if node.this.name.upper() in {"SECOND", "SECONDS", "S"} else "int"
+def _extract(node: exp.Expr, of: CellOf) -> str:
+    """EXTRACT of a moment; the fields of an interval have other types."""
+    if of(node.expression).type not in {"date", "timestamp", "string"}:
+        return UNKNOWN
+    return "decimal(8,6)" if node.this.name.upper() in {"SECOND", "SECONDS", "S", "SEC", "SECS"} else "int"
 
 
 def _string_only(node: exp.Expr, of: CellOf) -> str:

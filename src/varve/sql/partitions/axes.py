@@ -114,6 +114,14 @@ class Group:
         }
 
 
+def joint_group(groups: Sequence[Group]) -> Group:
+    """All dimensions of several groups as one: it holds where each of them does."""
+    mask = groups[0].mask
+    for group in groups[1:]:
+        mask = (mask[:, :, None] & group.mask[:, None, :]).reshape(len(mask), -1)
+    return groups[0] if len(groups) == 1 else Group([axis for group in groups for axis in group.axes], mask)
+
+
 def key_selections(group: Group, mask: Array) -> Iterator[dict[str, KeySelection]]:
     """Yield the selected combinations of keys as products of key selections.
 

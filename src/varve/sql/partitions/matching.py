@@ -10,6 +10,7 @@ Not here: many scopes in chunks (scan_reads.py), the keys as columns (axes.py), 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -23,7 +24,16 @@ from varve.planning.mapping.partition_subset import PartitionBox, TimeSpans
 from varve.sql.evaluate.functions import Evaluator
 from varve.sql.evaluate.vector import TIMESTAMP, CannotEvaluate, Vector
 from varve.sql.names.scope_variables import SCOPE
-from varve.sql.partitions.axes import Axis, Bindings, Group, Upstream, key_selections, window_columns, windows_of
+from varve.sql.partitions.axes import (
+    Axis,
+    Bindings,
+    Group,
+    Upstream,
+    joint_group,
+    key_selections,
+    window_columns,
+    windows_of,
+)
 from varve.sql.partitions.bounds import (
     Bounds,
     OrderedColumn,
@@ -232,12 +242,17 @@ class ScanPlan:
         """The bounds of the values of an expression that names variables of the scopes, or columns of other scans."""
         tables = {column.table for column in columns_of(node)}
         columns = dict(self._variables)
-        for other_scan in self.dependencies.scans:
-            if other_scan.alias in tables:
-                if other_scan is scan or other_scan.place not in self.groups:
-                    return None, None
-                for group in self.groups[other_scan.place]:
-                    columns |= group.columns(other_scan.alias, (1, group.size))
+        other_scans = [other_scan for other_scan in self.dependencies.scans if other_scan.alias in tables]
+        # The keys of two scans are not in step: row by row their columns are not every combination of them.
+        if len(other_scans) > 1:
+            return None, None
+        for other_scan in other_scans:
+            if other_scan is scan or other_scan.place not in self.groups:
+                return None, None
+            group = self._joint_group(other_scan, node)
+            if group is None:
+                return None, None
+            columns |= group.columns(other_scan.alias, (1, group.size))
         try:
             vector = self._evaluator(columns).of(node)
         except CannotEvaluate:
@@ -282,7 +297,7 @@ class ScanPlan:
         ):
             return
         other_scan = other_scans[0]
-        own_group, other_group = self._one_group(scan, condition), self._one_group(other_scan, condition)
+        own_group, other_group = self._one_group(scan, condition), self._joint_group(other_scan, condition)
         if own_group is None or other_group is None:
             return
         with_scope = any(column.table == SCOPE for column in columns_of(condition))
@@ -320,6 +335,22 @@ class ScanPlan:
             if names <= {axis.dimension.name for axis in group.axes}:
                 return group
         return None
+
+    def _joint_group(self, scan: Scan, node: exp.Expr) -> Group | None:
+        """One group of all columns of the scan that an expression names: every combination of keys of their groups.
+
+        None where there are too many.
+        """
+        partitioning = self.upstreams[scan.dataset].partitioning
+        assert partitioning is not None
+        names = _own_dimensions(node, scan, partitioning)
+        groups = [
+            group
+            for group in self.groups[scan.place]
+            if not names.isdisjoint(axis.dimension.name for axis in group.axes)
+        ]
+        size = math.prod(group.size for group in groups)
+        return joint_group(groups) if len(groups) == 1 or size * self.scopes.count <= _MOST_CELLS else None
 
 
 def _unknown(count: int) -> Vector:

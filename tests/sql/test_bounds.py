@@ -1,0 +1,79 @@
+"""Which windows are listed for a condition: as many as it may hold for, whatever its other side is made of.
+
+What a day reads is told by dates that are counted here, without the code that plans.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from itertools import product
+from typing import TYPE_CHECKING
+
+import pytest
+
+from varve.model.partitions.key import PartitionKey
+from varve.sql.sql_project import compiled
+from varve.sql.syntax.errors import SourceFile
+
+if TYPE_CHECKING:
+    from varve.sql.partitions.dependencies import PlannedDependency
+
+V = dt.date(2025, 6, 16)
+NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+DAYS = "t IN TIMESERIES(INTERVAL 1 DAY, START '2025-01-01')"
+SALES = (
+    f"CREATE DATASET shop.sales (n INT) PARTITIONED BY (day DATE) FOR {DAYS} INSERT (day = CAST(t AS DATE)) EXTERNAL;"
+)
+PLAN = (
+    "CREATE DATASET shop.plan (n INT) PARTITIONED BY (day DATE, lag BIGINT) "
+    f"FOR {DAYS}, lag IN ({{lags}}) INSERT (day = CAST(t AS DATE)) EXTERNAL;"
+)
+READER = (
+    f"CREATE DATASET shop.reader (n INT) PARTITIONED BY (day DATE) FOR {DAYS} "
+    "LET today = CAST(t AS DATE), d = {d} INSERT (day = today) ALLOW FULL SCAN AS {query}"
+)
+
+
+def sales_read(query: str, *others: str, d: str = "CAST(t AS DATE)") -> PlannedDependency:
+    """What the reader with this query, and this variable `d`, reads of the sales."""
+    texts = [SALES, *others, READER.format(d=d, query=query)]
+    assets = dict(compiled([SourceFile(f"{place}.sql", text) for place, text in enumerate(texts)], {}))
+    return assets["shop.reader"].dependency("shop.sales")
+
+
+def days(dependency: PlannedDependency, day: dt.date) -> set[object]:
+    return {key["day"] for key in dependency.upstream_of(PartitionKey.of(day=day), now=NOW).keys}
+
+
+def around(*offsets: int) -> set[object]:
+    return {V + dt.timedelta(days=offset) for offset in offsets}
+
+
+@pytest.mark.parametrize("count", [5, 6, 7])
+@pytest.mark.parametrize(("function", "sign"), [("DATE_SUB", -1), ("DATE_ADD", 1)])
+def test_two_dimensions_of_another_scan_are_computed_with_in_every_combination(
+    count: int, function: str, sign: int
+) -> None:
+    # Around a day six windows are listed, so that six lags are as many.
+    dependency = sales_read(
+        f"SELECT s.n FROM shop.plan p JOIN shop.sales s ON s.day = {function}(p.day, CAST(p.lag AS INT)) "
+        "WHERE p.day = d",
+        PLAN.format(lags=", ".join(map(str, range(count)))),
+    )
+    assert days(dependency, V) == around(*(sign * lag for lag in range(count)))
+
+
+@pytest.mark.parametrize("count", [5, 6, 7])
+@pytest.mark.parametrize("difference", ["DATEDIFF(b.day, c.day)", "DATEDIFF(d, c.day)"])
+def test_columns_of_several_other_scans_are_no_bound(count: int, difference: str) -> None:
+    names = ("a", "b", "c")
+    datasets = [SALES.replace("shop.sales", f"shop.{name}") for name in names]
+    within = " AND ".join(f"{name}.day BETWEEN DATE_SUB(d, {count}) AND d" for name in names)
+    dependency = sales_read(
+        "SELECT s.n FROM shop.a a CROSS JOIN shop.b b CROSS JOIN shop.c c "
+        f"JOIN shop.sales s ON s.day = DATE_ADD(a.day, {difference}) WHERE {within}",
+        *datasets,
+    )
+    back = range(-count, 1)
+    before = back if "b.day" in difference else [0]
+    assert days(dependency, V) >= around(*(a + b - c for a, b, c in product(back, before, back)))

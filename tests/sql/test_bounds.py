@@ -16,6 +16,8 @@ from varve.sql.sql_project import compiled
 from varve.sql.syntax.errors import SourceFile
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from varve.sql.partitions.dependencies import PlannedDependency
 
 V = dt.date(2025, 6, 16)
@@ -77,3 +79,24 @@ def test_columns_of_several_other_scans_are_no_bound(count: int, difference: str
     back = range(-count, 1)
     before = back if "b.day" in difference else [0]
     assert days(dependency, V) >= around(*(a + b - c for a, b, c in product(back, before, back)))
+
+
+@pytest.mark.parametrize(
+    ("d", "asked"),
+    [
+        ("DATE_FORMAT(t, 'yyyy-M-d')", [dt.date(2025, 9, 15) + dt.timedelta(days=place) for place in range(25)]),
+        # As texts they are in another order: '2025-02-01' < '2025-1-5' < '2025-12-01'.
+        (
+            "IF(MONTH(t) = 1, DATE_FORMAT(t, 'yyyy-M-d'), DATE_FORMAT(t, 'yyyy-MM-dd'))",
+            [dt.date(2025, 1, 5), dt.date(2025, 2, 1), dt.date(2025, 12, 1)],
+        ),
+    ],
+    ids=["unpadded", "mixed"],
+)
+def test_texts_of_dates_that_are_not_in_the_order_of_the_dates_bound_no_window_away(
+    d: str, asked: Sequence[dt.date]
+) -> None:
+    dependency = sales_read("SELECT s.n FROM shop.sales s WHERE s.day = d", d=d)
+    together = dependency.upstream_of_each([PartitionKey.of(day=day) for day in asked], now=NOW)
+    assert [{key["day"] for key in mapped.keys} for mapped in together] == [{day} for day in asked]
+    assert [days(dependency, day) for day in asked] == [{day} for day in asked]

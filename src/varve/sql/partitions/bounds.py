@@ -10,6 +10,7 @@ from __future__ import annotations
 import calendar
 import re
 from dataclasses import dataclass
+from functools import reduce
 from typing import TYPE_CHECKING, TypeAlias
 
 from sqlglot import exp
@@ -125,7 +126,8 @@ def instant_bounds(kind: str, values: Array, separator: str) -> Bounds:
     if kind == TIMESTAMP:
         return int(values.min()) // 1_000_000 - _SLACK, int(values.max()) // 1_000_000 + _SLACK
     if kind == STRING:
-        return _text_bounds(str(values.min()), separator)[0], _text_bounds(str(values.max()), separator)[1]
+        # Not those of the smallest and the greatest text: '2025-10-1' < '2025-9-30', and they are compared as dates.
+        return reduce(unite_bounds, (_text_bounds(text, separator) for text in set(values.tolist())))
     return None, None
 
 

@@ -101,6 +101,24 @@ def test_a_killed_server_is_started_again_and_has_lost_nothing(server: PostgresS
         assert connection.execute("select answer from kept").fetchone() == (42,)
 
 
+@pytest.mark.parametrize("command", [("cp", "-a"), ("mv",)], ids=["copied", "moved"])
+def test_the_server_of_a_home_that_was_copied_or_moved_is_met_there_and_nowhere_else(
+    server: PostgresServer, command: tuple[str, ...]
+) -> None:
+    original, other = PostgresServer(server.home / "a"), PostgresServer(server.home / "it's another")
+    original.ensure_up()
+    assert original.stop()
+    subprocess.run([*command, original.home, other.home], check=True)
+    try:
+        other.ensure_up()
+        assert other.is_up()
+        assert not original.is_up()
+        with psycopg.connect(other.url(CATALOG_DATABASE)) as connection:
+            assert connection.execute("show data_directory").fetchone() == (str(other.data),)
+    finally:
+        other.stop()
+
+
 def test_a_home_whose_path_is_too_long_for_a_socket_has_its_socket_elsewhere(server: PostgresServer) -> None:
     home = server.home / ("a long name of a folder " * 5).strip() / "home"
     long = PostgresServer(home)

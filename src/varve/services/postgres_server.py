@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shlex
 import subprocess
 import tempfile
 import warnings
@@ -144,8 +145,11 @@ class PostgresServer:
         retry=retry_if_exception_type(ServiceUnavailable), stop=stop_after_delay(15), wait=wait_fixed(0.5), reraise=True
     )
     def _start(self) -> None:
+        # The configuration names the folder where it was made: the server of a copied home would open its socket in the
+        # original's, whose commands would work on the copy. pg_ctl hands the options to a shell.
+        options = f"-k {shlex.quote(str(self.sockets))}"
         # After a kill -9, the last backends hold the shared memory for a moment longer than the postmaster lives.
-        self._run("-w", "-t", str(START_SECONDS), "-l", str(self.log), "start")
+        self._run("-w", "-t", str(START_SECONDS), "-l", str(self.log), "-o", options, "start")
 
     def _ensure_database(self, name: str) -> None:
         with open_session(self.url("postgres"), application="varve") as connection:

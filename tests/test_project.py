@@ -116,6 +116,15 @@ def test_deployments_come_before_the_settings_and_the_environment_before_both(
     assert Project.find(root).settings.ui_port == 4002
 
 
+def test_a_uri_with_one_slash_is_no_folder_beside_the_file(tmp_path: Path) -> None:
+    settings = '[tool.varve.settings]\nlake_root = "{root}"\nlanding_root = "{root}"'
+    local = Project.find(declared(tmp_path / "local", settings.format(root="file:/data/lake"))).settings
+    assert (local.lake, local.landing) == ("file:///data/lake",) * 2
+    remote = Project.find(declared(tmp_path / "remote", settings.format(root="hdfs:/user/x")))
+    with pytest.raises(VarveError, match=r"VARVE_LAKE_ROOT is neither a folder nor a URI: .* Write hdfs://host/path"):
+        assert remote.settings
+
+
 def test_its_state_lies_beside_it_unless_it_says_otherwise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = declared(tmp_path / "shop")
     monkeypatch.chdir("/")

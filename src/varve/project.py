@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import sys
 import tomllib
 from dataclasses import dataclass, field
@@ -35,6 +36,8 @@ _KEYS: dict[str, tuple[type, str]] = {
     "deployments": (dict, "a table [tool.varve.deployments.NAME] for each"),
     "deployment": (str, 'deployment = "NAME"'),
 }
+# What begins with a scheme, also with one slash after it: file:/data.
+_URI = re.compile(r"[A-Za-z][\w+.-]+:/")
 # The settings that were read last, with what they were read from.
 _KEPT: dict[str, tuple[object, Settings]] = {}
 
@@ -163,8 +166,8 @@ class Project:
                 remedy = f"{nearest(name, Settings.model_fields)} docs/reference.md lists them."
                 raise NoProject(f"{self.file}: there is no setting {name!r}.{remedy}")
         for name in ("home", "lake_root", "landing_root"):
-            # Folders of the file are relative to it, wherever a command was started.
-            if isinstance(value := values.get(name), str) and "://" not in value:
+            # Folders of the file are relative to it, wherever a command was started; URIs are left alone.
+            if isinstance(value := values.get(name), str) and not _URI.match(value):
                 values[name] = str(self.root / Path(value).expanduser())
         given = {name: value for name, value in values.items() if not os.environ.get(f"VARVE_{name.upper()}")}
         return {**given, "project": self.root}

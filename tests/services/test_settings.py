@@ -21,6 +21,11 @@ WRONG = {
     ),
     "VARVE_COMPRESSION": ("lzma", "VARVE_COMPRESSION='lzma': Input should be 'zstd', 'snappy', 'gzip' or 'none'"),
     "VARVE_SPARK_CONF": ("{", "VARVE_SPARK_CONF is not JSON: Expecting property name"),
+    "VARVE_LAKE_ROOT": (
+        "hdfs:/user/x",
+        "VARVE_LAKE_ROOT is neither a folder nor a URI: hdfs: is followed by one slash.",
+    ),
+    "VARVE_LANDING_ROOT": ("s3a:/bucket", "VARVE_LANDING_ROOT is neither a folder nor a URI: s3a: is followed by one"),
 }
 
 

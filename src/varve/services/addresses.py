@@ -32,6 +32,8 @@ _REMOTE = re.compile(
     r"sc://(?P<host>\[[^\]/;@\s]+\]|[^:/;@\s\[\]]+)(?::(?P<port>\d+))?/?(?P<parameters>(?:;[^=;\s]+=[^;\s]*)*);?"
 )
 _MOST_PORT = 65_535
+# Java's own form of a local file is taken: file:/data.
+_ONE_SLASH = re.compile(r"(?!file:)([A-Za-z][\w+.-]+):/(?!/)")
 
 
 def libpq_url(url: str) -> str:
@@ -94,6 +96,16 @@ def problem_of_remote(remote: str) -> str | None:
     if not 0 < int(match["port"] or 1) <= _MOST_PORT:
         return f"is no Spark Connect URL: its port is not between 1 and {_MOST_PORT}. {_WRITE_REMOTE}"
     return None
+
+
+def problem_of_folder(root: str) -> str | None:
+    """What is wrong with the folder or URI under which files lie, which is stored and shown; None where nothing is."""
+    if match := _ONE_SLASH.match(root):
+        return (
+            f"is neither a folder nor a URI: {match[1]}: is followed by one slash. Write {match[1]}://host/path, or "
+            f"{match[1]}:///path without a host."
+        )
+    return problem_of_root(root)
 
 
 def problem_of_root(uri: str) -> str | None:

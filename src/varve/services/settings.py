@@ -16,7 +16,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
 from varve.model.errors import VarveError
 from varve.planning.operations.quiet_hours import problem_of_quiet_hours
-from varve.services.addresses import problem_of_postgres, problem_of_remote, problem_of_root
+from varve.services.addresses import problem_of_folder, problem_of_postgres, problem_of_remote, problem_of_root
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -217,8 +217,8 @@ _CHECKS: dict[str, Callable[[str], str | None]] = {
     "dagster_postgres_url": problem_of_postgres,
     "source_url": problem_of_postgres,
     "spark_remote": problem_of_remote,
-    "lake_root": problem_of_root,
-    "landing_root": problem_of_root,
+    "lake_root": problem_of_folder,
+    "landing_root": problem_of_folder,
     "hive_metastore_uri": problem_of_root,
     "alerts_quiet": problem_of_quiet_hours,
 }

@@ -17,7 +17,7 @@ from tests.support.environment import clean_environment
 from tests.support.prepared import run_prepared
 from varve.model.broken_dataset import DatasetIsBroken
 from varve.model.errors import BadInput, UnknownPartition, VarveError, VerifyFailed
-from varve.testing import check, context_for, run_sql
+from varve.testing import check, context_for, run_sql, spark_session
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -319,6 +319,27 @@ def test_a_python_dataset_is_called_as_the_function_that_it_is(
     del context
     gc.collect()
     assert dg.Definitions().get_repository_def()
+
+
+def run_day(project: varve.Project, spark: SparkSession) -> list[dict[str, Any]]:
+    return run_sql(project, "shop.revenue", partition=DAY1, inputs={"shop.orders": []}, spark=spark)
+
+
+def test_a_session_of_another_zone_than_that_of_runs_is_refused_with_what_to_write(
+    project: varve.Project, spark: SparkSession
+) -> None:
+    # Its HOUR and DATE of a moment are others than those that a run makes, and the test would be green.
+    spark.conf.set("spark.sql.session.timeZone", "Asia/Kathmandu")
+    message = r"timeZone = Asia/Kathmandu, and that of a run UTC: .* or call spark\.conf\.set"
+    try:
+        for use in (spark_session, lambda: check(project, spark=spark), lambda: run_day(project, spark)):
+            with pytest.raises(VarveError, match=message):
+                use()
+        assert spark.conf.get("spark.sql.session.timeZone") == "Asia/Kathmandu"
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+    assert spark_session() is spark
+    assert run_day(project, spark) == []
 
 
 def test_a_test_of_a_project_needs_no_server_and_shares_one_small_session(

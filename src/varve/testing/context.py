@@ -15,7 +15,7 @@ from varve.model.build import Build
 from varve.model.errors import VarveError
 from varve.stores.frames import spark_frame
 from varve.testing.partitions import partition_keys
-from varve.testing.session import spark_session
+from varve.testing.session import in_zone_of_runs, spark_session
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -33,7 +33,7 @@ class TestSpark:
     __test__ = False
 
     def __init__(self, session: SparkSession | None) -> None:
-        self._session = session
+        self._session = in_zone_of_runs(session) if session else None
 
     @property
     def spark_session(self) -> SparkSession:

@@ -36,7 +36,7 @@ _SMALL = {
 def spark_session() -> SparkSession:
     """The session of this process; where it has none, a new one with `local[1]` that all its tests share.
 
-    Raises ServiceUnavailable where there is no Java.
+    Raises ServiceUnavailable where there is no Java, and VarveError for a session whose time zone is not that of runs.
     """
     from pyspark.sql import SparkSession
 
@@ -44,11 +44,30 @@ def spark_session() -> SparkSession:
     from varve.services.spark import open_session
 
     if (session := SparkSession.getActiveSession()) is not None:
-        return session
+        return in_zone_of_runs(session)
     home = Path(tempfile.mkdtemp(prefix="varve-testing-"))
     atexit.register(shutil.rmtree, home, ignore_errors=True)
     with _jvm_writes_to(home / "spark.log"):
         return open_session(Settings(home=home, spark_master="local[1]", spark_conf=_SMALL, spark_driver_memory="1g"))
+
+
+def in_zone_of_runs(session: SparkSession) -> SparkSession:
+    """The session of somebody's tests, where it makes of a moment the hour and the date that runs make of it.
+
+    It is not changed: other tests of theirs may count on its zone. Raises VarveError where it is another one.
+    """
+    from varve.model.errors import VarveError
+    from varve.services.spark import SESSION_CONF
+    from varve.sql.checks.zones import UTC_NAMES
+
+    name = "spark.sql.session.timeZone"
+    if (zone := session.conf.get(name)) not in UTC_NAMES:
+        raise VarveError(
+            f"the session of these tests has {name} = {zone}, and that of a run {SESSION_CONF[name]}: the hour or "
+            "the date of a moment would differ from what a run makes. "
+            f'Add .config("{name}", "UTC") where the session is made, or call spark.conf.set("{name}", "UTC").'
+        )
+    return session
 
 
 @contextmanager

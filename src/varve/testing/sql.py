@@ -23,7 +23,7 @@ from varve.sql.syntax.sql_file import Body
 from varve.stores.frames import observed_by, spark_errors
 from varve.testing.partitions import partition_keys
 from varve.testing.rows import as_written, frame_of, rows_of_frame
-from varve.testing.session import spark_session
+from varve.testing.session import in_zone_of_runs, spark_session
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -63,7 +63,7 @@ def run_sql(
     Raises DatasetIsBroken where the file is wrong, VarveError for what does not fit the declarations, VerifyFailed for
     rows that break an expectation.
     """
-    session = spark or spark_session()
+    session = in_zone_of_runs(spark) if spark else spark_session()
     folder = _folder(source)
     sql_asset = _dataset(compiled(folder, lambda: session), dataset, folder)
     keys = partition_keys(sql_asset.dataset, partition)
@@ -90,7 +90,7 @@ def check(source: Project | str | Path | None = None, *, spark: SparkSession | N
             working directory.
         spark: the session; by default `spark_session()`.
     """
-    session = spark or spark_session()
+    session = in_zone_of_runs(spark) if spark else spark_session()
     try:
         files = compiled(_folder(source), lambda: session)
     except SqlErrors as error:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from varve.sql.syntax.errors import Problem
     from varve.sql.syntax.sql_file import SqlDataset
 
-_UTC = frozenset(
+UTC_NAMES = frozenset(
     {"UTC", "Etc/UTC", "UCT", "Etc/UCT", "Universal", "Etc/Universal", "Zulu", "Etc/Zulu", "GMT", "Etc/GMT"}
 )
 # What Spark makes of a moment by the zone of the session. What stands between them and the moment does not matter.
@@ -47,7 +47,7 @@ def zone_hints(sql: SqlDataset, moments: Collection[str] = ()) -> Iterator[Probl
     `moments` are the names, in lower case, of the columns of type TIMESTAMP that the queries may read.
     """
     for series in sql.generators:
-        if not isinstance(series, TimeSeries) or series.timezone in _UTC:
+        if not isinstance(series, TimeSeries) or series.timezone in UTC_NAMES:
             continue
         for query in sql.queries:
             for node in query.walk():

@@ -16,11 +16,10 @@ from tests.model.test_calendar import ZONES
 from varve.model.errors import OutsideDimension, UnknownPartition, VarveError
 from varve.model.partitions.calendar import calendar_of, clock, first_from, last_end
 from varve.model.partitions.dimension import TimeDimension
-from varve.model.partitions.listed_windows import windows_by_key
 from varve.model.partitions.own_calendar import Calendar, CalendarError, changed_windows
 from varve.model.partitions.partitioning import Partitioning
 from varve.model.partitions.time_columns import TimeColumn
-from varve.model.partitions.windows import kept_from, there_from, why_not_there
+from varve.model.partitions.windows import kept_from, there_from, why_not_there, windows_by_key
 from varve.model.schema import ColumnType
 
 HOLIDAYS = (dt.date(2026, 11, 26), dt.date(2026, 12, 25))

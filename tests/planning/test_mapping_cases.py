@@ -29,7 +29,7 @@ from varve.planning.judgement.facts import Fact
 from varve.planning.judgement.wait_policy import verdict
 from varve.planning.mapping.dataset_mapping import Dependency, listed
 from varve.planning.mapping.partition_subset import PartitionBox, TimeSpans, choice_of
-from varve.planning.ranges import partitions_between
+from varve.planning.mapping.ranges import partitions_between
 from varve.planning.reconcile import reconcile
 from varve.planning.schedule_ticks import completed
 

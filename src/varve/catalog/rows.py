@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from varve.model.batch import Batch, BatchId, Input
 from varve.model.evolution import DeclaredColumns
-from varve.model.partitions.listed_windows import windows_by_key
+from varve.model.partitions.windows import windows_by_key
 from varve.model.schema import Column, ColumnType
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from varve.model.errors import counted, cut, some
 from varve.model.partitions.dimension import DynamicDimension
 from varve.model.partitions.windows import why_not_there
-from varve.planning.ranges import partitions_between
+from varve.planning.mapping.ranges import partitions_between
 from varve.planning.reasons import LONGEST, partitions_in_short, partitions_in_words
 
 if TYPE_CHECKING:

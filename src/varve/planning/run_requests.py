@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from varve.model.errors import cut
 from varve.model.partitions.dimension import TimeDimension
 from varve.model.partitions.partitioning import is_dynamic
-from varve.planning.ranges import rank_in
+from varve.planning.mapping.ranges import rank_in
 from varve.planning.reasons import LONGEST, UNCHANGED, ChangedInputs, partitions_in_words, without_dataset
 
 if TYPE_CHECKING:

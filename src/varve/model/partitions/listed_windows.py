@@ -11,14 +11,12 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from varve.model.errors import VarveError
-from varve.model.partitions.key import text_of
-from varve.model.partitions.own_calendar import Calendar
 from varve.model.partitions.zone import DAY, instants, moment_of, stretch, wall_of
 
 if TYPE_CHECKING:
     import datetime as dt
 
-    from varve.model.partitions.time_dimension import TimeDimension
+    from varve.model.partitions.own_calendar import Calendar
 
 # Before its first window and after its last one a calendar has one gap each, which ends here: in 1800 and in 9000.
 _EARLIEST, _LATEST = -5_364_662_400, 221_845_392_000
@@ -117,8 +115,8 @@ class ListedWindows:
 def listed_windows(calendar: Calendar, timezone: str) -> ListedWindows:
     """The windows of a calendar in a zone. Raises VarveError where they are not in order there."""
     calendar.check()
-    starts = [_instant(start, timezone) for start, _ in calendar.windows]
-    ends = [_instant(end, timezone) for _, end in calendar.windows]
+    starts = [instant_of(start, timezone) for start, _ in calendar.windows]
+    ends = [instant_of(end, timezone) for _, end in calendar.windows]
     for start, end, (begin, _) in zip(starts, ends, calendar.windows, strict=True):
         if start >= end:
             raise VarveError(
@@ -132,19 +130,7 @@ def listed_windows(calendar: Calendar, timezone: str) -> ListedWindows:
     )  # fmt: skip
 
 
-@lru_cache(maxsize=256)
-def windows_by_key(dimension: TimeDimension) -> str:
-    """Which time each key of a dimension holds, as `Calendar.listed` writes it; "" where its windows follow a rule."""
-    if not isinstance(dimension.tiling, Calendar):
-        return ""
-
-    def key_of(moment: dt.datetime) -> str:
-        return "/".join(map(text_of, dimension.column_values_at(_instant(moment, dimension.timezone))))
-
-    return dimension.tiling.listed(key_of)
-
-
-def _instant(moment: dt.datetime, timezone: str) -> int:
+def instant_of(moment: dt.datetime, timezone: str) -> int:
     """The instant of a wall: the first one where the clock shows it twice, when it moves where it skips it."""
     wall = wall_of(moment)
     if shown := instants(timezone, wall):

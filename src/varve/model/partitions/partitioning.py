@@ -25,6 +25,7 @@ import pendulum
 from varve.model.errors import UnknownPartition, VarveError
 from varve.model.partitions.dimension import Dimension, DynamicDimension, TimeDimension
 from varve.model.partitions.key import WHOLE, PartitionKey, Value, made, parse_path, text_of
+from varve.model.partitions.time_dimension import MovingDimension
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -286,7 +287,7 @@ def time_set(dimension: TimeDimension, retention: dt.timedelta | None = None) ->
 
     Of a series without a start of its own, processes that have loaded it in unlike months share the set.
     """
-    if dimension.moves:
+    if isinstance(dimension, MovingDimension):
         dimension = replace(dimension, start=pendulum.datetime(1970, 1, 1, tz=dimension.timezone))
     text = repr(dimension) if retention is None else f"{dimension!r} kept {retention}"
     digest = hashlib.blake2b(text.encode(), digest_size=4).hexdigest()

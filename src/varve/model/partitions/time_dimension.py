@@ -57,7 +57,6 @@ class TimeDimension:
         problem: the error in the texts from which it was made, if any; `check` raises it.
         columns: the partition columns that say together which window it is, where it is not one column with the key
             itself: `year`, `month`, `day` and `hour`, or an INT such as 20220331.
-        moves: whether `start` is only some moment before all windows that are kept, and another one at a later load.
     """
 
     name: str
@@ -70,7 +69,6 @@ class TimeDimension:
     problem: str = field(repr=False, default="")
     # repr=False: Dagster's sets of windows are named after the repr, and hold the same keys whatever the columns.
     columns: tuple[TimeColumn, ...] = field(repr=False, default=())
-    moves: bool = field(repr=False, default=False)
 
     def __post_init__(self) -> None:
         # A field, as two starts are equal to Python where they are one instant in two zones.
@@ -380,6 +378,16 @@ class TimeDimension:
     def column_problem(self) -> str:
         """Why its partition columns do not say which window it is, as a sentence; "" where they do."""
         return columns_problem(self.columns, self.calendar, self.sample())
+
+
+@dataclass(frozen=True)
+class MovingDimension(TimeDimension):
+    """A series that moves with time: `start` lies before all windows that are kept, elsewhere at a later load."""
+
+    @classmethod
+    def like(cls, time: TimeDimension) -> MovingDimension:
+        """The same windows and keys."""
+        return cls(time.name, time.tiling, time.start, time.end, time.key_format, time.end_offset, columns=time.columns)
 
 
 def check_name(name: str) -> None:

@@ -1,15 +1,21 @@
 """The state of a window at an instant (complete, open, upcoming, outside), and from when it is a partition.
 
+Also which time the keys of a calendar of one's own hold, by which a later text of it is compared.
+
 Not here: where windows begin and end (calendar.py, time_dimension.py), and what the planner does with it (planning/).
 """
 
 from __future__ import annotations
 
 from enum import StrEnum
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from varve.model.errors import counted
 from varve.model.partitions.calendar import first_from
+from varve.model.partitions.key import text_of
+from varve.model.partitions.listed_windows import instant_of
+from varve.model.partitions.own_calendar import Calendar
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -72,3 +78,15 @@ def why_not_there(time: TimeDimension, start: int, now: float, retention: dt.tim
         else f"its window begins at {time.shown(start)}"
     )
     return f"{state_text}, and it is a partition from {time.shown(partition_from)} on"
+
+
+@lru_cache(maxsize=256)
+def windows_by_key(dimension: TimeDimension) -> str:
+    """Which time each key of a dimension holds, as `Calendar.listed` writes it; "" where its windows follow a rule."""
+    if not isinstance(dimension.tiling, Calendar):
+        return ""
+
+    def key_of(moment: dt.datetime) -> str:
+        return "/".join(map(text_of, dimension.column_values_at(instant_of(moment, dimension.timezone))))
+
+    return dimension.tiling.listed(key_of)

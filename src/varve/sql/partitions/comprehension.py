@@ -6,13 +6,14 @@ Not here: the scopes themselves (scopes.py).
 from __future__ import annotations
 
 import datetime as dt
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 from varve.model.errors import VarveError, nearest
 from varve.model.partitions.dimension import DynamicDimension, StaticDimension, TimeDimension
 from varve.model.partitions.partitioning import Partitioning
+from varve.model.partitions.time_dimension import MovingDimension
 from varve.sql.evaluate.constants import NotConstant, Typed, evaluate, vector
 from varve.sql.evaluate.vector import Vector
 from varve.sql.names.scope_variables import free_names, substitute, variable_of
@@ -192,7 +193,7 @@ def _generator(dataset: SqlDataset, value: PartitionValue) -> Generator:
 def _axis(dataset: SqlDataset, generator: Generator, values: Sequence[PartitionValue]) -> ScopeAxis:
     if isinstance(generator, TimeSeries):
         time = _time(_Series.of(generator, values))
-        return ScopeAxis(generator, replace(time, moves=True) if generator.moves else time, {})
+        return ScopeAxis(generator, MovingDimension.like(time) if generator.moves else time, {})
     if len(values) > 1:
         raise VarveError(
             f"partition columns {values[0].column.name} and {values[1].column.name} both follow {generator.variable}; "

@@ -114,3 +114,37 @@ def test_what_is_no_series_is_told_at_its_place(arguments: str, place: str, mess
         recent(arguments)
     (problem,) = caught.value.problems
     assert (problem.place, message in problem.message) == (f"recent.sql:{place}", True), problem
+
+
+PLACES = """CREATE DATASET shop.recent (n INT)
+PARTITIONED BY (at STRING, place STRING)
+FOR t IN TIMESERIES(INTERVAL 1 DAY, LAST 30 DAYS), p IN ('Rome', 'Oslo')
+LET at = DATE_FORMAT(t, 'yyyy-MM-dd')
+INSERT (at = at, place = p)
+EXTERNAL;
+"""
+BY_DAY = """PARTITIONED BY (day STRING)
+FOR t IN TIMESERIES(INTERVAL 1 DAY, START '2024-01-01')
+LET today = DATE_FORMAT(t, 'yyyy-MM-dd')
+INSERT (day = today)
+"""
+FROM = "SELECT SUM(n) AS n FROM shop.recent"
+
+
+@pytest.mark.parametrize(
+    ("reader", "whole"),
+    [
+        (f"ALLOW FULL SCAN OF shop.recent AS {FROM}", True),
+        # A condition on another partition column says nothing of the windows.
+        (f"AS {FROM} WHERE recent.place = 'Rome'", True),
+        (f"AS {FROM} WHERE recent.at >= '2024-01-05'", False),
+        (f"{BY_DAY} AS {FROM} WHERE recent.at = today", False),
+        (f"{BY_DAY} ALLOW FULL SCAN OF shop.recent AS {FROM} WHERE n > LENGTH(today)", True),
+        (f"AS {FROM} WHERE at = '2024-01-05' UNION ALL {FROM} WHERE place = 'Rome'", True),
+    ],
+)
+def test_it_is_read_whole_where_no_condition_says_which_of_its_windows(reader: str, whole: bool) -> None:  # noqa: FBT001
+    sources = [
+        SourceFile("recent.sql", PLACES), SourceFile("whole.sql", f"CREATE DATASET shop.whole (n BIGINT) {reader};")
+    ]  # fmt: skip
+    assert compiled(sources, {})["shop.whole"].dependency("shop.recent").reads_all_windows is whole

@@ -38,6 +38,16 @@ class Edge:
     columns: tuple[str, ...] | None = None
 
     @property
+    def reads_all_windows(self) -> bool:
+        """Whether every partition of the reader reads all windows that the upstream has, and so none past retention."""
+        return self.dependency.reads_all_windows
+
+    @property
+    def reads_by_window(self) -> bool:
+        """Whether the windows that a partition of the reader reads follow its own window."""
+        return self.dependency.reader.time is not None and not self.reads_all_windows
+
+    @property
     def columns_read(self) -> tuple[Column, ...] | None:
         """The data columns that a run of the reader gets, and no others; None: all of them."""
         if self.columns is None:

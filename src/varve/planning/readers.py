@@ -99,6 +99,9 @@ class EdgePaths:
         self.edge = edge
         self.identical = identical(edge)
         self.columns = None if edge.columns_read is None else column_set(edge.columns_read)
+        # Asked of a query only where it matters, as it must be parsed for that.
+        has_retention = edge.upstream.policy.retention is not None
+        self.by_window = has_retention and edge.reads_by_window
         self._reader, self._upstream = reader, upstream
         self._members, self._now = members, now
         # Where a query decides, its dimension mappings read too much: any dimension of the reader may matter.

@@ -15,7 +15,7 @@ from varve.planning.judgement.facts import NOTHING, WantedInputs
 from varve.planning.judgement.inputs import Read, instant, is_settled
 from varve.planning.judgement.judgement import Judgement, State
 from varve.planning.judgement.judging import RetryLimits, judge
-from varve.planning.judgement.timing import Timing, followed_by_time
+from varve.planning.judgement.timing import Timing, followed_by_time, past_retention
 from varve.planning.readers import EdgePaths, Keys, MappingMemory
 from varve.planning.run_requests import Due, Run, landing_source, runs
 
@@ -142,6 +142,10 @@ class Tick:
         quick = not self._keep_settled and not dataset.recomputes
         timing = Timing.of(dataset, [edge_paths.edge for edge_paths in edges], self._at)
         code = self._codes.get(name, SAME_CODE)
+        upstreams = [edge_paths.edge.upstream for edge_paths in edges]
+        times = [upstream.partitioning.time for upstream in upstreams if upstream.policy.retention is not None]
+        boundaries = [time.calendar.following(int(self._at // 1)) for time in times if time is not None]
+        are_past = [past_retention(upstream, self._key_cache(upstream).key, self._at) for upstream in upstreams]
         for path in inside:
             window_end = timing.window_end(keys.key(path))
             if timing.is_over(window_end):
@@ -156,8 +160,13 @@ class Tick:
                     source_facts,
                     judgements[source],
                     edge_paths.columns,
+                    None,
+                    is_past,
+                    edge_paths.by_window,
                 )
-                for edge_paths, wants, source_facts in zip(edges, wanted, upstream_facts, strict=True)
+                for edge_paths, wants, source_facts, is_past in zip(
+                    edges, wanted, upstream_facts, are_past, strict=True
+                )
                 for source in [edge_paths.edge.upstream.name]
             ]
             fact = facts.get(path, NOTHING)
@@ -180,6 +189,9 @@ class Tick:
             if (later := timing.there_from(keys.key(path))) is not None:
                 judgement = _not_there(judgement, later)
             self._settle(dataset, own_judgements, path, judgement, changed_paths, has_fact=path in facts)
+            if judgement.state is State.WAITING and boundaries:
+                # What it waits for may be past its retention then, and never come.
+                heapq.heappush(self._memory.moments, (float(min(boundaries)), name, path))
         for path in unwanted:
             judgement = _unwanted(dataset, facts.get(path, NOTHING), code, has_key=keys.key(path) is not None)
             self._settle(dataset, own_judgements, path, judgement, changed_paths, has_fact=False)

@@ -14,7 +14,7 @@ from varve.planning.reasons import ChangedInputs, InputName
 from varve.planning.run_requests import landing_source
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from varve.model.dataset import Dataset
     from varve.model.reads import Wait
@@ -26,7 +26,9 @@ class Read(NamedTuple):
     """What a partition reads of one upstream: the paths, their facts, and the judgements of those not settled.
 
     `columns` is the set of columns that a run of the reader gets (see `column_set`); None: all columns. Batches
-    that were published at `last_change` or later are not followed; None: all are.
+    that were published at `last_change` or later are not followed; None: all are. `is_past` says which of the paths are
+    past the retention of the upstream; None: none is. With `of_window`, what is read follows the reader's window: an
+    input whose retention is over stays an input of the batch that was made from it.
     """
 
     source: str
@@ -36,6 +38,8 @@ class Read(NamedTuple):
     judged: Mapping[str, Judgement]
     columns: str | None = None
     last_change: float | None = None
+    is_past: Callable[[str], bool] | None = None
+    of_window: bool = False
 
 
 class Inputs:
@@ -50,6 +54,7 @@ class Inputs:
         "inputs",
         "late",
         "newest",
+        "past",
         "pending",
         "spared",
         "unready",
@@ -64,6 +69,8 @@ class Inputs:
         self.newest = 0.0
         self.inputs: list[tuple[str, str, str]] = []
         self.pending: list[str] = []
+        # Inputs of the batch whose retention is over. They are not gone: the batch holds what became of them.
+        self.past: list[str] = []
         # Inputs that have other rows, but not in the columns that are read.
         self.spared: list[str] = []
         # Inputs that have other rows, so long after the window that its partition does not follow them.
@@ -112,6 +119,15 @@ class Inputs:
         self.accepted.append(f"{source} {path}")
         return True
 
+    def _is_past(self, read: Read, path: str, trace: Mapping[tuple[str, str], str], seen: set[tuple[str, str]]) -> bool:
+        """Whether a missing input is past its retention; notes it where the batch was made from it."""
+        if read.is_past is None or not read.is_past(path):
+            return False
+        if read.of_window and (read.source, path) in trace:
+            seen.add((read.source, path))
+            self.past.append(f"{read.source} {path}")
+        return True
+
     def _read(
         self,
         read: Read,
@@ -120,7 +136,7 @@ class Inputs:
         now: float,
         window_end: float | None,
     ) -> bool:
-        present = 0
+        present = past = 0
         for path in read.wanted:
             follows = read.last_change is None or now < read.last_change
             judgement = read.judged.get(path) if follows else None
@@ -128,6 +144,7 @@ class Inputs:
                 self.pending.append(f"{read.source} {path}")
             fact = read.facts.get(path)
             if fact is None or not fact.batch:
+                past += self._is_past(read, path, trace, seen)
                 continue
             present += 1
             self.newest = max(self.newest, fact.published)
@@ -159,8 +176,15 @@ class Inputs:
         if deadline is not None and window_end is not None and now < window_end + deadline.total_seconds():
             self.until = min(self.until or float("inf"), window_end + deadline.total_seconds())
         if not wait_verdict.ready:
-            self.unready = f"{read.source}: {wait_verdict.reason}"
+            self.unready = f"{read.source}: {wait_verdict.reason}{_will_not_come(past)}"
         return wait_verdict.ready
+
+
+def _will_not_come(past: int) -> str:
+    """What is said of so many missing inputs that are past the retention of their dataset."""
+    if not past:
+        return ""
+    return f", though {past} of the others will not come, past {'its' if past == 1 else 'their'} retention"
 
 
 def _same_columns(fact: Fact, batch: int, columns: str | None) -> bool:
@@ -183,7 +207,7 @@ def is_settled(dataset: Dataset, path: str, fact: Fact, reads: Sequence[Read]) -
         if trace.get((landing_source(dataset), path)) != fact.arrival:
             return False
         count = 1
-    for source, _, wanted, facts, unsettled, _, _ in reads:
+    for source, _, wanted, facts, unsettled, _, _, _, _ in reads:
         count += len(wanted)
         for upstream_path in wanted:
             upstream_fact = facts.get(upstream_path)

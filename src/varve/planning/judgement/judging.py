@@ -106,6 +106,12 @@ def judge(  # noqa: PLR0911, PLR0912 - one for each state
         return Judgement(State.WAITING, f"{cause.reason}, and waits for {some(inputs.pending, limit=3)}", pending=True)
     if on_hold := hold_reason(code, fact.made_by, marked=bool(fact.marks)):
         return Judgement(State.ON_HOLD, f"{cause.reason}, but {on_hold}")
+    if inputs.past:
+        if not any(not mark.paused for mark in fact.marks):
+            return Judgement(
+                State.ON_HOLD, f"{cause.reason}, but {_past(inputs)}; `varve backfill` computes it without"
+            )
+        cause = replace(cause, reason=f"{cause.reason}, although {_past(inputs)}", changed=UNCHANGED)
     if scheduled_at is not None and not cause.backfill:
         at = instant(scheduled_at).isoformat(timespec="seconds")
         return Judgement(State.WAITING, f"{cause.reason}, and waits for its schedule until {at}", until=scheduled_at)
@@ -219,6 +225,13 @@ def _changed(dataset: Dataset, fact: Fact, inputs: Inputs) -> _ComputeReason | N
     if dataset.policy.on_upstream_change is OnUpstreamChange.HOLD:
         return _ComputeReason(f"{change}, and its policy is to hold", on_hold=True)
     return _ComputeReason(change, changed=inputs.changed)
+
+
+def _past(inputs: Inputs) -> str:
+    """That inputs of the batch cannot be read again, as a phrase."""
+    return (
+        f"{some(inputs.past, limit=2)}, of which it was made, {'is' if len(inputs.past) == 1 else 'are'} past retention"
+    )
 
 
 def _first_batch(dataset: Dataset, inputs: Inputs) -> str:

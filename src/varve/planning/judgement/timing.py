@@ -14,7 +14,7 @@ from varve.model.partitions.windows import there_from
 from varve.model.reads import All, Latest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from varve.model.dataset import Dataset
     from varve.model.partitions.calendar import WindowCalendar
@@ -137,6 +137,16 @@ def _instant(seconds: float) -> dt.datetime:
     return dt.datetime.fromtimestamp(seconds, tz=dt.UTC)
 
 
+def past_retention(
+    dataset: Dataset, key_of: Callable[[str], PartitionKey | None], at: float
+) -> Callable[[str], bool] | None:
+    """Whether the dataset has a key with this path, whose retention is over; None where it keeps all partitions."""
+    if dataset.policy.retention is None:
+        return None
+    timing = Timing.of(dataset, (), at)
+    return lambda path: timing.is_over(timing.window_end(key_of(path)))
+
+
 def followed_by_time(dataset: Dataset, graph: Graph) -> Iterator[WindowCalendar]:
     """The calendars whose next boundary can change judgements of the dataset."""
     own, policy = dataset.partitioning.time, dataset.policy
@@ -151,7 +161,8 @@ def followed_by_time(dataset: Dataset, graph: Graph) -> Iterator[WindowCalendar]
         if own is not None and not any(mapping.reader_dimension is own for mapping in mappings):
             yield own.calendar
         theirs = edge.upstream.partitioning.time
-        if theirs is not None and any(
-            mapping.upstream is theirs and isinstance(mapping.rule, All | Latest) for mapping in mappings
+        if theirs is not None and (
+            (edge.upstream.policy.retention is not None and edge.reads_all_windows)
+            or any(mapping.upstream is theirs and isinstance(mapping.rule, All | Latest) for mapping in mappings)
         ):
             yield theirs.calendar

@@ -71,6 +71,14 @@ class Dependency:
         """The mapping of each dimension of the upstream, in their order."""
         return tuple(self._dimension_mapping(dimension) for dimension in self.upstream.dimensions)
 
+    @cached_property
+    def reads_all_windows(self) -> bool:
+        """Whether every partition of the reader reads all windows of the upstream."""
+        return any(
+            isinstance(mapping.upstream, TimeDimension) and isinstance(mapping.rule, All)
+            for mapping in self.dimension_mappings
+        )
+
     @property
     def partitionings(self) -> tuple[Partitioning, ...]:
         """The partitionings whose dynamic sets must be known for a mapping: `members` are of all of them."""

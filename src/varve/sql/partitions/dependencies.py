@@ -21,6 +21,7 @@ from varve.planning.mapping.partition_subset import PartitionBox, TimeSpans, box
 from varve.sql.names.own_functions import calls_in, queried_functions
 from varve.sql.partitions.axes import Bindings, Upstream
 from varve.sql.partitions.scan_reads import readers, readings
+from varve.sql.pushdown.predicates import columns_of
 from varve.sql.pushdown.scans import dependencies
 from varve.sql.types.expressions import RETURNS
 from varve.sql.types.inference import qualified
@@ -170,6 +171,23 @@ class PlannedDependency(Dependency):
     def partitionings(self) -> tuple[Partitioning, ...]:
         """See Dependency: conditions between two datasets are evaluated over the partitions of both."""
         return self.reader, *(dataset.partitioning for dataset in self.plan.upstreams.values())
+
+    @cached_property
+    def reads_all_windows(self) -> bool:
+        """See Dependency: whether a scan of the dataset has no condition on the columns of its time dimension."""
+        if self.upstream.time is None:
+            return False
+        columns = set(self.upstream.time.column_names)
+        scans = [scan for query_scans in self.plan.dependencies for scan in query_scans.scans]
+        return any(
+            scan.dataset == self.name
+            and not any(
+                column.table == scan.alias and column.name in columns
+                for condition in scan.conditions
+                for column in columns_of(condition)
+            )
+            for scan in scans
+        )
 
     def check(self) -> None:
         """Nothing to check: a query states what it reads."""

@@ -13,10 +13,11 @@ from varve.model.batch import Input
 from varve.model.errors import NOTHING_LOST, MissingUpstream, some
 from varve.model.partitions.texts import command_words
 from varve.model.partitions.windows import WindowState, window_state
+from varve.planning.judgement.timing import Timing
 from varve.planning.judgement.wait_policy import verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from varve.model.batch import Batch
     from varve.model.build import Build
@@ -46,10 +47,12 @@ def pin(
     keys_by_partition = {partition: each.keys for partition, each in zip(build.partitions, mapped, strict=True)}
     wanted = sorted({key for keys in keys_by_partition.values() for key in keys})
     current = {**opened.catalog.current(upstream.name, wanted), **(ahead or {})}
+    is_past = _past_retention(upstream)
     if missing := sorted({key for keys in _missing_keys(build, edge, keys_by_partition, current) for key in keys}):
         raise MissingUpstream(
             f"{build.dataset} {some(build.partitions, limit=2)} reads {len(wanted)} partitions of {upstream}, of which "
-            f"{len(missing)} have no batch yet: {some(missing)}. {NOTHING_LOST} {how_to_make(upstream, missing)}"
+            f"{len(missing)} have no batch yet: {some(missing)}. {NOTHING_LOST} "
+            f"{_remedy(upstream, missing, is_past)}"
         )
     for partition, keys in keys_by_partition.items():
         for key in keys:
@@ -58,6 +61,25 @@ def pin(
             else:
                 build.goes_without(partition, f"{upstream.name} {key.path}")
     return [current[key.path] for key in wanted if key.path in current]
+
+
+def _past_retention(upstream: Dataset) -> Callable[[PartitionKey], bool]:
+    """Whether the retention of a partition is over at this moment."""
+    if upstream.policy.retention is None:
+        return lambda _: False
+    timing = Timing.of(upstream, (), pendulum.now("UTC").timestamp())
+    return lambda key: timing.is_over(timing.window_end(key))
+
+
+def _remedy(upstream: Dataset, missing: Sequence[PartitionKey], is_past: Callable[[PartitionKey], bool]) -> str:
+    """What to do about partitions that are not there; none comes any more whose retention is over."""
+    past, others = [key for key in missing if is_past(key)], [key for key in missing if not is_past(key)]
+    if not past:
+        return how_to_make(upstream, missing)
+    return (
+        f"{some(past)} will not come, as the retention of {upstream} is over: only a declaration that waits for fewer "
+        f"of them, such as WAIT AT LEAST 1, goes without. {how_to_make(upstream, others) if others else ''}"
+    ).rstrip()
 
 
 def how_to_make(upstream: Dataset, missing: Sequence[PartitionKey]) -> str:

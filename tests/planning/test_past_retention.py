@@ -1,0 +1,114 @@
+"""Inputs whose retention is over: what was made of them stays, and what reads all there is goes without."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.planning.test_reconcile import DAY, WEEK, dataset, world
+from varve.model.policy import Policy
+from varve.model.reads import Reads, Wait
+from varve.planning.judgement.code import CodeState, MadeBy
+from varve.planning.judgement.judgement import State
+
+if TYPE_CHECKING:
+    from tests.planning.world import World
+
+SALES = dataset("sales", DAY, landing=True, policy=Policy(retention=dt.timedelta(days=30)))
+WEEKLY = dataset("weekly", WEEK)
+FIRST = "week=2024-01-01"
+DAYS = [f"day=2024-01-0{day}" for day in range(1, 8)]
+TOLERANT = [Wait(deadline=dt.timedelta(hours=6)), Wait(missing=1), Wait(at_least=5)]
+
+
+def a_week(wait: Wait) -> World:
+    """A week of all of its days, of which the first has been retired since."""
+    simulation = world({SALES: [], WEEKLY: [Reads(SALES, wait=wait)]}, days=7.5)
+    for day in DAYS:
+        simulation.arrive("t.sales", day, "a1")
+    simulation.until_quiet()
+    until_retired(simulation, 24)
+    assert not simulation.fact("t.sales", DAYS[0]).batch
+    assert simulation.fact("t.sales", DAYS[1]).batch
+    return simulation
+
+
+def until_retired(simulation: World, days: int) -> None:
+    """Let days pass, each with its retirements and whatever follows from them."""
+    for _ in range(days):
+        simulation.advance(86_400)
+        simulation.until_quiet()
+
+
+@pytest.mark.parametrize("wait", [Wait(), *TOLERANT])
+def test_a_week_keeps_what_was_made_of_days_whose_retention_is_over(wait: Wait) -> None:
+    simulation = a_week(wait)
+    until_retired(simulation, 8)
+    assert simulation.of("t.sales", None).keys() == set(DAYS)
+    assert not any(fact.batch for fact in simulation.of("t.sales", None).values())
+    assert simulation.builds["t.weekly", FIRST] == 1
+    assert [path for _, path, _ in simulation.fact("t.weekly", FIRST).trace] == DAYS
+    assert simulation.states("t.weekly") == {FIRST: State.CURRENT}
+
+
+@pytest.mark.parametrize("wait", TOLERANT)
+def test_a_correction_does_not_cost_a_week_the_days_whose_retention_is_over_unless_a_person_asks(wait: Wait) -> None:
+    simulation = a_week(wait)
+    simulation.arrive("t.sales", DAYS[1], "b1")
+    simulation.until_quiet()
+    assert simulation.builds["t.weekly", FIRST] == 1
+    assert simulation.states("t.weekly") == {FIRST: State.ON_HOLD}
+    assert simulation.reason("t.weekly", FIRST) == (
+        "1 of 6 inputs new: sales 2024-01-02, but t.sales day=2024-01-01, of which it was made, is past retention; "
+        "`varve backfill` computes it without"
+    )
+    simulation.mark("t.weekly", FIRST, paused=True)
+    assert simulation.states("t.weekly") == {FIRST: State.ON_HOLD}
+    simulation.mark("t.weekly", FIRST)
+    (run,) = simulation.tick().runs
+    assert run.reason.endswith("although t.sales day=2024-01-01, of which it was made, is past retention")
+    simulation.until_quiet()
+    assert [path for _, path, _ in simulation.fact("t.weekly", FIRST).trace] == DAYS[1:]
+    assert simulation.states("t.weekly") == {FIRST: State.CURRENT}
+
+
+def test_other_code_does_not_cost_a_week_its_days_either() -> None:
+    simulation = a_week(Wait(missing=1))
+    simulation.codes = {"t.weekly": CodeState("2", "2")}
+    simulation.set("t.weekly", FIRST, made_by=MadeBy.OTHER)
+    assert simulation.tick().runs == ()
+    assert simulation.reason("t.weekly", FIRST).startswith("made by other code than is deployed, but t.sales day=2024-")
+
+
+def test_a_partition_that_waits_for_what_will_not_come_says_so() -> None:
+    simulation = a_week(Wait())
+    simulation.mark("t.weekly", FIRST, "wrong clocks")
+    assert simulation.tick().runs == ()
+    assert simulation.reason("t.weekly", FIRST) == (
+        "dirty: wrong clocks, and waits: t.sales: 6 of 7 there; waits for 7, though 1 of the others will not come, "
+        "past its retention"
+    )
+
+
+def test_it_says_so_as_soon_as_a_day_that_never_came_is_past_its_retention() -> None:
+    """A planner that goes on is compared with one that judges everything, at each tick."""
+    simulation = world({SALES: [], WEEKLY: [Reads(SALES)]}, days=7.5)
+    for day in DAYS[1:]:
+        simulation.arrive("t.sales", day, "a1")
+    simulation.until_quiet()
+    until_retired(simulation, 23)
+    assert simulation.reason("t.weekly", FIRST).endswith("6 of 7 there; waits for 7")
+    until_retired(simulation, 1)
+    assert simulation.reason("t.weekly", FIRST).endswith("though 1 of the others will not come, past its retention")
+
+
+def test_an_input_that_was_taken_away_before_its_retention_is_over_is_gone() -> None:
+    simulation = world({SALES: [], WEEKLY: [Reads(SALES, wait=Wait(missing=1))]}, days=7.5)
+    for day in DAYS:
+        simulation.arrive("t.sales", day, "a1")
+    simulation.until_quiet()
+    simulation.set("t.sales", DAYS[0], arrival="", arrived=0.0)
+    simulation.withdraw("t.sales", DAYS[0])
+    assert [run.reason for run in simulation.tick().runs] == ["1 input gone: sales 2024-01-01"]

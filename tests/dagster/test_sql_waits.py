@@ -6,6 +6,7 @@ import uuid
 from typing import TYPE_CHECKING
 
 import dagster as dg
+import pendulum
 import pytest
 
 from varve.dagster.assets.sql_assets import sql_assets
@@ -28,14 +29,13 @@ INSERT (day = today)
 SUMS = "AS SELECT SUM(n) AS n FROM {db}.receipts WHERE receipts.day BETWEEN DATE_SUB(today, 1) AND today GROUP BY 1 = 1"
 
 
-def run(assets: list[DatasetAsset], name: str, first: str, last: str) -> dg.ExecuteInProcessResult:
+def run(assets: list[DatasetAsset], name: str, first: str = "", last: str = "") -> dg.ExecuteInProcessResult:
+    tags = {"dagster/asset_partition_range_start": first, "dagster/asset_partition_range_end": last}
     return (
         build_defs(assets)
         .resolve_implicit_global_asset_job_def()
         .execute_in_process(
-            asset_selection=[dg.AssetKey(name.split("."))],
-            tags={"dagster/asset_partition_range_start": first, "dagster/asset_partition_range_end": last},
-            raise_on_error=False,
+            asset_selection=[dg.AssetKey(name.split("."))], tags=tags if first else {}, raise_on_error=False
         )
     )
 
@@ -70,4 +70,35 @@ def test_a_partition_is_made_of_what_is_there_where_the_file_says_so(workbench: 
     batches = list(catalog.current(dataset.name).values())
     published = workbench.store(dataset, catalog).read(dataset, batches).orderBy("day").collect()
     assert [tuple(row) for row in published] == [(3, "2022-03-02"), (2, "2022-03-03")]
+    catalog.connection.close()
+
+
+def test_a_run_of_a_dataset_that_reads_all_of_a_series_misses_no_window_whose_retention_is_over(
+    workbench: Workbench,
+) -> None:
+    """Nor does it name those thousands of days; a day that is kept and has not come is missing."""
+    db = f"w{uuid.uuid4().hex[:8]}"
+    table = f"default.{db}_dumps"
+    today = pendulum.today("UTC")
+    days = [today.subtract(days=count).to_date_string() for count in (2, 1, 0)]
+    rows = [(1 + place, day) for place, day in enumerate(days)]
+    workbench.spark.createDataFrame(rows, "n INT, day STRING").write.partitionBy("day").saveAsTable(table)
+    series = HEAD.format(db=db, name="receipts", columns="n INT").replace("END '2022-03-05'", "RETENTION 2 DAYS")
+    texts = [
+        f"{series}EXTERNAL OPTIONS (source = 'table', table = '{table}')",
+        f"CREATE DATASET {db}.whole (n BIGINT) ALLOW FULL SCAN AS SELECT SUM(n) AS n FROM {db}.receipts",
+    ]
+    assets = sql_assets(compiled([SourceFile(f"{place}.sql", text) for place, text in enumerate(texts)], {}))
+    assert run(assets, f"{db}.receipts", days[1], days[2]).success
+    early = run(assets, f"{db}.whole")
+    assert f"of which 1 have no batch yet: day={days[0]}." in str(early.failure_data_for_node(f"{db}__whole"))
+    assert run(assets, f"{db}.receipts", days[0], days[0]).success
+    done = run(assets, f"{db}.whole")
+    assert done.success
+    (made,) = done.asset_materializations_for_node(f"{db}__whole")
+    assert "varve/missing" not in made.metadata
+    (dataset,) = [asset.dataset for asset in assets if asset.dataset.name == f"{db}.whole"]
+    catalog = workbench.catalog()
+    (batch,) = catalog.current(dataset.name).values()
+    assert sorted(read.partition for read in batch.inputs) == [f"day={day}" for day in days]
     catalog.connection.close()

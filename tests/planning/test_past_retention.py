@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import datetime as dt
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.planning.test_reconcile import DAY, WEEK, dataset, world
+from tests.planning.test_reconcile import DAY, STORE, WEEK, dataset, world
 from varve.model.policy import Policy
-from varve.model.reads import Reads, Wait
+from varve.model.reads import All, Reads, Wait
 from varve.planning.judgement.code import CodeState, MadeBy
 from varve.planning.judgement.judgement import State
 
 if TYPE_CHECKING:
     from tests.planning.world import World
+    from varve.model.dataset import Dataset
 
 SALES = dataset("sales", DAY, landing=True, policy=Policy(retention=dt.timedelta(days=30)))
 WEEKLY = dataset("weekly", WEEK)
@@ -112,3 +114,45 @@ def test_an_input_that_was_taken_away_before_its_retention_is_over_is_gone() -> 
     simulation.set("t.sales", DAYS[0], arrival="", arrived=0.0)
     simulation.withdraw("t.sales", DAYS[0])
     assert [run.reason for run in simulation.tick().runs] == ["1 input gone: sales 2024-01-01"]
+
+
+def seven_days() -> Dataset:
+    """The sales as a series that has ended after a week."""
+    ending = replace(DAY, end=DAY.start.add(days=7))
+    return replace(SALES, partitioning=replace(SALES.partitioning, dimensions=(ending,)))
+
+
+@pytest.mark.parametrize("wait", [Wait(), Wait(at_least=1)])
+@pytest.mark.parametrize("by_store", [False, True])
+def test_what_reads_every_partition_goes_on_without_those_whose_retention_is_over(wait: Wait, by_store: bool) -> None:  # noqa: FBT001
+    sales, best = seven_days(), dataset("best", *([STORE] if by_store else []))
+    simulation = world({sales: [], best: [Reads(sales, {"day": All()}, wait=wait)]}, days=7.5)
+    for day in DAYS:
+        simulation.arrive("t.sales", day, "a1")
+    simulation.until_quiet()
+    paths = ["store=Detroit", "store=Paris"] if by_store else ["all"]
+    built = {path: simulation.builds["t.best", path] for path in paths}
+    until_retired(simulation, 24)
+    for path in paths:
+        assert simulation.builds["t.best", path] == built[path] + 1
+        assert [name for _, name, _ in simulation.fact("t.best", path).trace] == DAYS[1:]
+    simulation.arrive("t.sales", DAYS[6], "b1")
+    simulation.until_quiet()
+    assert {path: simulation.builds["t.best", path] - built[path] for path in paths} == dict.fromkeys(paths, 2)
+    # What is read of nothing that is there stays as it was made last.
+    until_retired(simulation, 8)
+    assert simulation.states("t.best") == dict.fromkeys(paths, State.CURRENT)
+    assert [name for _, name, _ in simulation.fact("t.best", paths[0]).trace] == DAYS[6:]
+
+
+def test_a_day_that_never_came_is_waited_for_until_its_retention_is_over() -> None:
+    sales, best = seven_days(), dataset("best")
+    simulation = world({sales: [], best: [Reads(sales, {"day": All()})]}, days=7.5)
+    for day in DAYS[1:]:
+        simulation.arrive("t.sales", day, "a1")
+    simulation.until_quiet()
+    until_retired(simulation, 23)
+    assert simulation.states("t.best") == {"all": State.WAITING}
+    until_retired(simulation, 1)
+    assert simulation.states("t.best") == {"all": State.CURRENT}
+    assert [name for _, name, _ in simulation.fact("t.best", "all").trace] == DAYS[1:]

@@ -101,6 +101,7 @@ class EdgePaths:
         self.columns = None if edge.columns_read is None else column_set(edge.columns_read)
         # Asked of a query only where it matters, as it must be parsed for that.
         has_retention = edge.upstream.policy.retention is not None
+        self.all_windows = has_retention and edge.reads_all_windows
         self.by_window = has_retention and edge.reads_by_window
         self._reader, self._upstream = reader, upstream
         self._members, self._now = members, now

@@ -21,7 +21,7 @@ from varve.planning.run_requests import Due, Run, landing_source, runs
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from varve.model.dataset import Dataset
     from varve.model.partitions.dimension import Members
@@ -156,7 +156,7 @@ class Tick:
                 Read(
                     source,
                     edge_paths.edge.wait,
-                    self._inputs_of_open_window(edge_paths, wants[path], source_facts) if is_open else wants[path],
+                    self._awaited(edge_paths, wants[path], source_facts, is_past, is_open=is_open),
                     source_facts,
                     judgements[source],
                     edge_paths.columns,
@@ -197,6 +197,23 @@ class Tick:
             self._settle(dataset, own_judgements, path, judgement, changed_paths, has_fact=False)
         self._memory.runs[name] = self._grouped(dataset, own_judgements, keys)
         self._mark_readers(dataset, changed_paths)
+
+    def _awaited(
+        self,
+        edge_paths: EdgePaths,
+        wants: Sequence[str],
+        facts: Mapping[str, Fact],
+        is_past: Callable[[str], bool] | None,
+        *,
+        is_open: bool,
+    ) -> Sequence[str]:
+        """The inputs for which a partition waits, of those that it reads."""
+        if is_open:
+            wants = self._inputs_of_open_window(edge_paths, wants, facts)
+        if is_past is None or not edge_paths.all_windows:
+            return wants
+        # Of a dataset that is read whole, what its retention has taken away is no partition any more.
+        return [path for path in wants if (path in facts and facts[path].batch) or not is_past(path)]
 
     def _inputs_of_open_window(
         self, edge_paths: EdgePaths, wants: Sequence[str], facts: Mapping[str, Fact]

@@ -48,6 +48,12 @@ def pin(
     wanted = sorted({key for keys in keys_by_partition.values() for key in keys})
     current = {**opened.catalog.current(upstream.name, wanted), **(ahead or {})}
     is_past = _past_retention(upstream)
+    if upstream.policy.retention is not None and edge.reads_all_windows:
+        # What its retention has taken away is no partition any more, and nothing of a whole that lacks it is missing.
+        keys_by_partition = {
+            partition: [key for key in keys if key.path in current or not is_past(key)]
+            for partition, keys in keys_by_partition.items()
+        }
     if missing := sorted({key for keys in _missing_keys(build, edge, keys_by_partition, current) for key in keys}):
         raise MissingUpstream(
             f"{build.dataset} {some(build.partitions, limit=2)} reads {len(wanted)} partitions of {upstream}, of which "

@@ -32,10 +32,10 @@ from varve.planning.changes.changes import ColumnChange, ColumnChangeKind
 from varve.planning.changes.code_changes import CodeChangeKind
 from varve.planning.graph import Graph
 from varve.planning.judgement.judgement import State
-from varve.planning.reconcile import Limits, Planner, reconcile
+from varve.planning.reconcile import Limits, Planner, RunPlan, reconcile
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from varve.model.build import Build
 
@@ -91,10 +91,16 @@ class Process:
         decision = Decision(kind, forward_from)
         self.plans().apply(number, decision, only, NOW, by="ann")
 
-    def states(self, name: str = "shop.revenue") -> dict[int, State]:
+    def plan_of_runs(self, now: Callable[[], dt.datetime] = lambda: NOW, *, deploy: bool = True) -> RunPlan:
+        """What a sensor of this process plans; without `deploy` what a command does, which only looks."""
+        codes = CodeStates(self.deployments.connection).of(self.graph, deploy=deploy)
+        return reconcile(self.graph, CatalogFacts(self.connection), now=now(), codes=codes)
+
+    def states(
+        self, name: str = "shop.revenue", *, now: Callable[[], dt.datetime] = lambda: NOW, deploy: bool = True
+    ) -> dict[int, State]:
         """The state of each day of a dataset, by the day of the month, as a sensor of this process has it."""
-        codes = CodeStates(self.deployments.connection).of(self.graph, deploy=True)
-        plan = reconcile(self.graph, CatalogFacts(self.connection), now=NOW, codes=codes)
+        plan = self.plan_of_runs(now, deploy=deploy)
         return {int(path[-2:]): judgement.state for path, judgement in sorted(plan.judgements[name].items())}
 
     def begin(self, name: str, *keys: PartitionKey) -> Build:
@@ -123,6 +129,12 @@ class Process:
 
     def run(self, name: str, *keys: PartitionKey) -> None:
         self.finish(self.begin(name, *keys))
+
+    def fail(self, name: str, key: PartitionKey) -> None:
+        """A run of this process that fails as soon as it has begun."""
+        build = self.begin(name, key)
+        Catalog(self.connection).fail(build, "no such column")
+        Catalog(self.connection).release(build)
 
     def arrive(self, key: PartitionKey, fingerprint: str) -> None:
         Catalog(self.connection).arrived("shop.orders", key, uri="/file", size=1, fingerprint=fingerprint)
@@ -453,3 +465,43 @@ def test_windows_that_were_over_at_the_first_deployment_are_left_alone_whatever_
         assert newer.states() == {1: State.CURRENT, 2: State.MISSING, 3: State.MISSING}
         assert CodeStates(newer.deployments.connection).first_seen(newer.graph) == first
         assert newer.with_code("r2", Policy()).states() == {1: State.CURRENT, 2: State.DUE, 3: State.DUE}
+
+
+def in_an_hour() -> dt.datetime:
+    return pendulum.now().add(hours=1)
+
+
+REBUILDS = Policy(on_code_change=OnCodeChange.REBUILD)
+
+
+def test_what_was_given_up_is_tried_again_when_mended_code_is_deployed(process: Process) -> None:
+    bad = process.with_code("r2", REBUILDS)
+    asked = set()
+    for _ in range(3):
+        asked |= {run.identity for run in bad.plan_of_runs(in_an_hour).runs}
+        bad.fail("shop.revenue", DAYS[0])
+    assert bad.states(now=pendulum.now) == {1: State.FAILED, 2: State.DUE, 3: State.DUE}
+    mended = process.with_code("r3", REBUILDS)
+    # `varve plan` promises what the sensors do then.
+    assert mended.states(now=pendulum.now, deploy=False)[1] is State.DUE
+    assert bad.states(now=pendulum.now)[1] is State.FAILED
+    assert mended.states(now=pendulum.now) == {1: State.DUE, 2: State.DUE, 3: State.DUE}
+    # Dagster starts no run for a key that it has seen.
+    runs = [run for run in mended.plan_of_runs(pendulum.now).runs if run.dataset.name == "shop.revenue"]
+    assert runs
+    assert asked.isdisjoint(run.identity for run in runs)
+    mended.fail("shop.revenue", DAYS[0])
+    assert mended.states(now=pendulum.now)[1] is State.BACKING_OFF
+    assert mended.states(now=in_an_hour)[1] is State.DUE
+
+
+def test_so_is_a_first_batch(fresh_database: str) -> None:
+    with psycopg.connect(fresh_database, autocommit=True) as connection:
+        Catalog(connection).ensure_schema()
+        process = Process(connection)
+        process.arrive(DAYS[0], "a")
+        process.run("shop.orders", DAYS[0])
+        for _ in range(3):
+            process.fail("shop.revenue", DAYS[0])
+        assert process.states(now=pendulum.now) == {1: State.FAILED}
+        assert process.with_code("r2").states(now=pendulum.now) == {1: State.DUE}

@@ -275,6 +275,8 @@ def test_what_fails_in_an_environment_is_no_failure_of_production(process: Proce
     process.run("shop.orders", DAYS[0])
     assert process.states()[1] is State.DUE
     assert edited.states("shop.revenue")[1] is State.FAILED
+    # Nor does it count when the code of the environment is mended.
+    assert replace(edited, process=process.with_code("r3")).states("shop.revenue")[1] is State.DUE
 
 
 def test_a_run_that_another_one_has_overtaken_is_refused(process: Process) -> None:

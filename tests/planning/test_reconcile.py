@@ -21,6 +21,7 @@ from varve.model.policy import OnUpstreamChange, Policy
 from varve.model.reads import All, Reads, Wait, trailing
 from varve.model.schema import Column, ColumnType, Schema
 from varve.planning.graph import Graph
+from varve.planning.judgement.code import CodeState
 from varve.planning.judgement.judgement import State
 from varve.planning.reconcile import Limits, reconcile
 
@@ -309,6 +310,20 @@ def test_a_file_that_was_sent_again_by_a_clock_that_is_ahead_of_ours_is_taken_wh
     simulation.advance(ahead)
     simulation.until_quiet()
     assert simulation.states("t.hourly") == {hour: State.CURRENT}
+
+
+def test_code_that_was_deployed_by_a_clock_that_is_ahead_of_ours_is_tried_when_ours_is_as_far() -> None:
+    simulation = world({HOURLY: []})
+    simulation.broken = lambda *_: True
+    simulation.arrive("t.hourly", hours(1)[0], "a1")
+    simulation.until_quiet()
+    simulation.codes = {"t.hourly": CodeState("2", "2", deployed_at=simulation.now + 60.0)}
+    simulation.broken = lambda *_: False
+    assert simulation.tick().runs == ()
+    assert simulation.states("t.hourly") == {hours(1)[0]: State.FAILED}
+    simulation.advance(60.0)
+    assert simulation.until_quiet()
+    assert simulation.builds == {("t.hourly", hours(1)[0]): 1}
 
 
 def test_a_graph_that_explodes_is_refused_by_name_before_anything_is_launched() -> None:

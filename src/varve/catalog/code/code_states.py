@@ -80,14 +80,18 @@ class CodeStates:
                     # Where another process was first, its code counts.
                     deployment = deployments.current([name])[name]
                 else:
-                    states[name] = CodeState(version, version, Decision.of_policy(dataset).kind)
+                    kind = Decision.of_policy(dataset).kind
+                    states[name] = CodeState(version, version, kind, deployed_at=time.time())
                     continue
             assert deployment is not None
             same_code = deployment.code_version == version
             if deploy and same_code and deployments.declared_otherwise(dataset, deployment) is not None:
                 deployment = deployments.decide_as_declared(dataset, deployment)
             mixed = deployment.may_be_mixed and (name in still_mixed or name not in held)
-            states[name] = CodeState(version, deployment.code_version, deployment.decision, mixed)
+            states[name] = CodeState(
+                version, deployment.code_version, deployment.decision, mixed,
+                deployed_at=deployment.deployed_at.timestamp(),
+            )  # fmt: skip
         first = self.first_seen(graph)
         return {name: replace(state, since=first.get(name, 0.0)) for name, state in states.items()}
 

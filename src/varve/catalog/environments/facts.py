@@ -90,6 +90,7 @@ _TRACES = """
     select c.partition, jsonb_build_array(c.dataset, c.partition, c.batch_id::text)::text, b.inputs::text,
 """
 _TRACES += _MADE_BY
+# What other code than the environment has now failed at says nothing.
 _FAILURES = """
     select f.partition, extract(epoch from f.started_at)::float8,
         (extract(epoch from coalesce(f.failed_at, f.started_at))
@@ -100,6 +101,7 @@ _FAILURES = """
     left join varve.overlay o on (o.environment, o.dataset, o.partition) = (f.environment, f.dataset, f.partition)
     where f.dataset = %(dataset)s and f.state = 'failed' and f.environment = %(environment)s
       and f.batch_id > coalesce(o.batch_id, 0) and (%(paths)s::text[] is null or f.partition = any(%(paths)s))
+      and (%(code)s = '' or f.code_version in ('', %(code)s))
     order by f.partition, f.batch_id
 """
 

@@ -39,6 +39,7 @@ class CodeState:
         of_project: the project of that dataset, where it is another one.
         owner: the other project to which the dataset belongs; "" where it belongs to this one or to none.
         since: when code of the dataset was first deployed, in seconds since 1970; 0.0: it does not matter.
+        deployed_at: when the deployed code was deployed; 0.0: it does not matter. What failed before was of other code.
     """
 
     version: str = ""
@@ -49,6 +50,7 @@ class CodeState:
     of_project: str = ""
     owner: str = ""
     since: float = 0.0
+    deployed_at: float = 0.0
 
     @property
     def differs(self) -> bool:
@@ -81,6 +83,11 @@ def hold_reason(code: CodeState, made_by: int, *, marked: bool) -> str:
     if keeps_earlier(code, made_by) and not marked:
         return "it was made by earlier code, which stays for windows before the boundary; `varve backfill` computes it"
     return ""
+
+
+def is_outdated(code: CodeState, made_by: int) -> bool:
+    """Whether a batch is to be computed again because other code made it than is deployed."""
+    return made_by == MadeBy.OTHER and code.decision is not OnCodeChange.HOLD and not code.differs
 
 
 def keeps_earlier(code: CodeState, made_by: int) -> bool:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from varve.model.batch import Input
 from varve.model.errors import counted, some
 from varve.model.partitions.texts import length_text
-from varve.model.policy import OnCodeChange, OnUpstreamChange
-from varve.planning.judgement.code import SAME_CODE, CodeState, MadeBy, hold_reason, keeps_earlier
+from varve.model.policy import OnUpstreamChange
+from varve.planning.judgement.code import SAME_CODE, CodeState, MadeBy, hold_reason, is_outdated, keeps_earlier
 from varve.planning.judgement.inputs import Inputs, instant
 from varve.planning.judgement.judgement import SETTLED, Judgement, State
 from varve.planning.reasons import ARRIVED, RE_SENT, UNCHANGED
@@ -116,12 +116,7 @@ def judge(  # noqa: PLR0911, PLR0912 - one for each state
         at = instant(scheduled_at).isoformat(timespec="seconds")
         return Judgement(State.WAITING, f"{cause.reason}, and waits for its schedule until {at}", until=scheduled_at)
     since = max([inputs.newest, fact.arrived, cause.period, *(mark.number / 1000 for mark in fact.marks)])
-    if since <= now:
-        return _allowed(fact, cause, inputs, since=since, now=now, patience=patience)
-    # A clock went back, or that of PostgreSQL is ahead of ours: until ours is as far, it is not known which inputs a
-    # failure had, so that every failure counts.
-    judgement = _allowed(fact, cause, inputs, since=0.0, now=now, patience=patience)
-    return replace(judgement, until=min(since, judgement.until or since))
+    return _allowed(fact, cause, inputs, code, since=since, now=now, patience=patience)
 
 
 def _is_before(dataset: Dataset, fact: Fact, window_end: float | None, code: CodeState) -> bool:
@@ -148,12 +143,17 @@ def _of_project(dataset: Dataset, fact: Fact) -> Judgement:
 
 @dataclass(frozen=True, slots=True)
 class _ComputeReason:
-    """Why a partition should be computed; with `on_hold` the reason why it is not computed although it should be."""
+    """Why a partition should be computed; with `on_hold` the reason why it is not computed although it should be.
+
+    `period` is when the last window or tick was for which it is computed, `code` when the code was deployed for which
+    it is computed again.
+    """
 
     reason: str
     on_hold: bool = False
     backfill: bool = False
     period: float = 0.0
+    code: float = 0.0
     changed: ChangedInputs = UNCHANGED
 
 
@@ -201,7 +201,7 @@ def _cause(
         if dataset.policy.schedule is not None and dataset.partitioning.time is None:
             refreshed = f"scheduled: {dataset.policy.schedule}"
         return _ComputeReason(refreshed, period=refreshed_since)
-    if fact.batch and fact.made_by == MadeBy.OTHER and code.decision is not OnCodeChange.HOLD and not code.differs:
+    if _is_outdated(fact, code):
         return _ComputeReason(_OUTDATED, backfill=True)
     if fact.marks:
         return _ComputeReason(
@@ -243,13 +243,34 @@ def _first_batch(dataset: Dataset, inputs: Inputs) -> str:
     return "first batch"
 
 
+def _is_outdated(fact: Fact, code: CodeState) -> bool:
+    return bool(fact.batch) and is_outdated(code, fact.made_by)
+
+
 def _allowed(
-    fact: Fact, cause: _ComputeReason, inputs: Inputs, *, since: float, now: float, patience: RetryLimits
+    fact: Fact,
+    cause: _ComputeReason,
+    inputs: Inputs,
+    code: CodeState,
+    *,
+    since: float,
+    now: float,
+    patience: RetryLimits,
 ) -> Judgement:
     """Due, unless a person or failures since the newest of its inputs keep the partition from being computed."""
-    if fact.rolled_back > since:
-        return Judgement(State.ON_HOLD, f"{cause.reason}, but a person took its batch back; waits for a newer input")
-    return _tried(fact, cause, inputs, since=since, now=now, patience=patience)
+    # A clock went back, or that of PostgreSQL is ahead of ours: until ours is as far, it is not known which inputs or
+    # which code a failure had, so that every failure counts.
+    by_inputs, by_code = (at if at <= now else 0.0 for at in (since, code.deployed_at))
+    last = max(by_inputs, by_code)
+    outdated = _is_outdated(fact, code)
+    if fact.rolled_back > by_inputs:
+        reason = f"{cause.reason}, but a person took its batch back; waits for a newer input"
+        judgement = Judgement(State.ON_HOLD, reason)
+    else:
+        cause = replace(cause, code=by_code) if outdated else cause
+        judgement = _tried(fact, cause, inputs, since=last, now=now, patience=patience)
+    later = [at for at in (since, code.deployed_at, judgement.until or 0.0) if at > now]
+    return replace(judgement, until=min(later)) if later else judgement
 
 
 def _tried(
@@ -259,7 +280,9 @@ def _tried(
     failures = [failure for failure in fact.failures if failure.began > since]
     alone = sum(failure.together == 1 for failure in failures)
     if alone >= patience.attempts:
-        return Judgement(State.FAILED, f"{cause.reason}, but {alone} attempts failed; waits for other inputs or a mark")
+        return Judgement(
+            State.FAILED, f"{cause.reason}, but {alone} attempts failed; waits for other inputs, other code or a mark"
+        )
     if failures and now < (until := failures[-1].ended + patience.after(len(failures))):
         at = instant(until).isoformat(timespec="seconds")
         reason = f"{cause.reason}, but {counted(len(failures), 'attempt')} failed; tried again at {at}"
@@ -269,6 +292,7 @@ def _tried(
             *([f"f{fact.failures[-1].began:.3f}"] if fact.failures else []),
             *([f"m{fact.marks[-1].number}"] if fact.marks else []),
             *([f"r{cause.period:.0f}"] if cause.period else []),
+            *([f"c{cause.code:.3f}"] if cause.code else []),
         ]
     )
     return Judgement(

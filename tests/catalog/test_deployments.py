@@ -20,7 +20,7 @@ from varve.catalog.code.decision import Decision
 from varve.catalog.code.deployments import Deployments
 from varve.catalog.code.plans import CodePlan, Plans
 from varve.catalog.planning.facts import CatalogFacts
-from varve.model.batch import Input, StagedBatch
+from varve.model.batch import BatchId, Input, StagedBatch
 from varve.model.dataset import Dataset, StoreKind
 from varve.model.errors import CodeNotDeployed, VarveError
 from varve.model.partitions.dimension import TimeDimension
@@ -135,6 +135,13 @@ class Process:
         build = self.begin(name, key)
         Catalog(self.connection).fail(build, "no such column")
         Catalog(self.connection).release(build)
+
+    def go_back(self, key: PartitionKey, batch: BatchId) -> None:
+        """A person rolls a day of revenue back."""
+        catalog = Catalog(self.connection)
+        build = catalog.lock_partitions(self.revenue, [key], run_id="rollback")
+        catalog.repoint(build, {key: batch}, reason="it was wrong")
+        catalog.release(build)
 
     def arrive(self, key: PartitionKey, fingerprint: str) -> None:
         Catalog(self.connection).arrived("shop.orders", key, uri="/file", size=1, fingerprint=fingerprint)
@@ -505,3 +512,17 @@ def test_so_is_a_first_batch(fresh_database: str) -> None:
             process.fail("shop.revenue", DAYS[0])
         assert process.states(now=pendulum.now) == {1: State.FAILED}
         assert process.with_code("r2").states(now=pendulum.now) == {1: State.DUE}
+
+
+def test_what_was_rolled_back_is_computed_again_by_code_that_is_deployed_afterwards(process: Process) -> None:
+    first = {path: batch.batch_id for path, batch in Catalog(process.connection).current("shop.revenue").items()}
+    second, third = process.with_code("r2"), process.with_code("r3")
+    second.apply(OnCodeChange.REBUILD)
+    second.run("shop.revenue", *DAYS)
+    second.go_back(DAYS[0], first[DAYS[0].path])
+    assert second.states(now=pendulum.now) == {1: State.ON_HOLD, 2: State.CURRENT, 3: State.CURRENT}
+    third.apply(OnCodeChange.REBUILD)
+    assert third.states(now=pendulum.now) == {1: State.DUE, 2: State.DUE, 3: State.DUE}
+    # Not where the person did it because of that code.
+    third.go_back(DAYS[1], first[DAYS[1].path])
+    assert third.states(now=pendulum.now) == {1: State.DUE, 2: State.ON_HOLD, 3: State.DUE}

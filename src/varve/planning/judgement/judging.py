@@ -263,7 +263,8 @@ def _allowed(
     by_inputs, by_code = (at if at <= now else 0.0 for at in (since, code.deployed_at))
     last = max(by_inputs, by_code)
     outdated = _is_outdated(fact, code)
-    if fact.rolled_back > by_inputs:
+    # Who deploys code that computes it again does so also where somebody had gone back to this batch before.
+    if fact.rolled_back > (last if outdated else by_inputs):
         reason = f"{cause.reason}, but a person took its batch back; waits for a newer input"
         judgement = Judgement(State.ON_HOLD, reason)
     else:

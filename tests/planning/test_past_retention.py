@@ -156,3 +156,21 @@ def test_a_day_that_never_came_is_waited_for_until_its_retention_is_over() -> No
     until_retired(simulation, 1)
     assert simulation.states("t.best") == {"all": State.CURRENT}
     assert [name for _, name, _ in simulation.fact("t.best", "all").trace] == DAYS[1:]
+
+
+def test_what_reads_all_there_is_does_not_wait_for_a_window_that_is_not_over() -> None:
+    """A partner sends each day the next morning, so that the file of today is never there."""
+    sales, total = dataset("sales", DAY, landing=True), dataset("total")
+    simulation = world({sales: [], total: [Reads(sales, {"day": All()})]}, days=7.5)
+    for day in DAYS[:6]:
+        simulation.arrive("t.sales", day, "a1")
+    simulation.until_quiet()
+    # Yesterday's is late: for that it waits.
+    assert not simulation.fact("t.total", "all").batch
+    simulation.arrive("t.sales", DAYS[6], "a1")
+    simulation.until_quiet()
+    assert [path for _, path, _ in simulation.fact("t.total", "all").trace] == DAYS
+    # What comes before its window is over counts all the same.
+    simulation.arrive("t.sales", "day=2024-01-08", "a1")
+    simulation.until_quiet()
+    assert [path for _, path, _ in simulation.fact("t.total", "all").trace] == [*DAYS, "day=2024-01-08"]

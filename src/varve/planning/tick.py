@@ -208,7 +208,7 @@ class Tick:
         is_open: bool,
     ) -> Sequence[str]:
         """The inputs for which a partition waits, of those that it reads."""
-        if is_open:
+        if is_open or edge_paths.edge.dependency.reader.time is None:
             wants = self._inputs_of_open_window(edge_paths, wants, facts)
         if is_past is None or not edge_paths.all_windows:
             return wants
@@ -218,7 +218,7 @@ class Tick:
     def _inputs_of_open_window(
         self, edge_paths: EdgePaths, wants: Sequence[str], facts: Mapping[str, Fact]
     ) -> Sequence[str]:
-        """The inputs for which a partition with an open window waits: those that are there, and complete windows."""
+        """What a partition with an open window, or without one, waits for: what is there, and complete windows."""
         upstream = edge_paths.edge.upstream
         time, keys = upstream.partitioning.time, self._key_cache(upstream)
         if time is None:

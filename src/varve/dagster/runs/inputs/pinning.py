@@ -136,14 +136,12 @@ def _expected_upstream_keys(
 ) -> Sequence[PartitionKey]:
     """Return the upstream keys that a partition waits for.
 
-    A partition whose window is not over yet does not wait for upstream windows that are not over either.
+    A partition whose window is not over yet, or that has none, does not wait for upstream windows that are not over.
     """
     time, upstream_time = build.dataset.partitioning.time, edge.upstream.partitioning.time
     now = pendulum.now("UTC").timestamp()
-    if (
-        time is None
-        or upstream_time is None
-        or window_state(time, time.start_of(time.value_in(partition)), now) not in _NOT_COMPLETE
+    if upstream_time is None or (
+        time is not None and window_state(time, time.start_of(time.value_in(partition)), now) not in _NOT_COMPLETE
     ):
         return keys
     return [

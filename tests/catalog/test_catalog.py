@@ -12,6 +12,7 @@ import pytest
 
 from tests.support.sales import COLUMNS, DETROIT, PARIS, ZURICH, key, sales_dataset
 from varve.catalog.catalog import Catalog
+from varve.catalog.planning.acceptances import Acceptances, AcceptedInput
 from varve.catalog.schema import VERSION
 from varve.model.batch import BatchId, Input, StagedBatch
 from varve.model.dataset import Dataset, StoreKind
@@ -357,6 +358,19 @@ def test_the_projection_lags_until_it_is_recorded_as_followed(catalog: Catalog, 
     assert catalog.ever_projected(sales.name, [PARIS.path, ZURICH.path]) == {PARIS.path, ZURICH.path}
     catalog.forget_projection(sales.name)
     assert set(catalog.lagging(sales.name)) == {PARIS.path, ZURICH.path}
+
+
+def test_an_acceptance_stays_while_the_projection_alone_moves(catalog: Catalog, sales: Dataset) -> None:
+    acceptances = Acceptances(catalog.connection)
+    publish(catalog, sales, PARIS, ZURICH)
+    of_paris = AcceptedInput(sales.name, PARIS.path, "shop.prices", PARIS.path, "5")
+    acceptances.add([of_paris], reason="a typing error", owner="a person")
+    catalog.projected(sales.name, catalog.lagging(sales.name).values())
+    catalog.forget_projection(sales.name)
+    publish(catalog, sales, ZURICH)
+    assert acceptances.paths(sales.name) == [PARIS.path]
+    publish(catalog, sales, PARIS)
+    assert acceptances.paths(sales.name) == []
 
 
 def test_ten_thousand_partitions_are_published_at_once_and_listed(fresh_database: str) -> None:

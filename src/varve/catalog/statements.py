@@ -182,7 +182,7 @@ ALL_LAGGING = """
 PROJECTED = """
     update varve.current c set projected_batch_id = p.batch_id
     from unnest(%s::text[], %s::bigint[]) as p (partition, batch_id)
-    where c.dataset = %s and c.partition = p.partition
+    where c.dataset = %s and c.partition = p.partition and c.projected_batch_id is distinct from p.batch_id
 """
 # No batch has such an id: what the projection shows is not known until a change of it has been recorded.
 PROJECTING = """

@@ -4,7 +4,7 @@ An acceptance names the version of the input that makes no difference. With any 
 again, by the ordinary rules; and its next batch, from whatever inputs, ends the acceptance.
 
 Not here: what follows from it (varve/planning/judgement), and the trigger that fills in what a backfill makes
-(upgrade_14.sql).
+(upgrade_19.sql).
 """
 
 from __future__ import annotations

@@ -14,9 +14,11 @@ from tests.support.sales import PARIS, ZURICH, sales_dataset
 from varve.catalog.catalog import Catalog
 from varve.catalog.history.history import History
 from varve.catalog.reader import ON_HOLD
-from varve.model.batch import BatchId, Bounds, StagedBatch
+from varve.catalog.recovery.recovery import recover
+from varve.model.batch import BatchId, Bounds, Input, StagedBatch
 from varve.model.dataset import Dataset, StoreKind
 from varve.model.errors import NotKept, StalePublish, VarveError
+from varve.model.inventory import DescribedBatch, Publication, StoreInventory
 from varve.model.partitions.key import PartitionKey
 from varve.services.postgres import connect
 
@@ -412,3 +414,47 @@ def test_a_build_in_progress_and_all_that_is_present_are_kept(
     assert kept() == {first, second}
     sweep(history, sales)
     assert kept() == {second}
+
+
+def test_what_a_restored_dump_has_as_building_is_published_once_it_is_recovered(
+    catalog: Catalog, history: History, sales: Dataset
+) -> None:
+    # The dump was taken while the run computed: the row is of then, and the store has what was published since.
+    build = catalog.begin(sales, [PARIS, ZURICH], run_id="run", code_version="code")
+    catalog.release(build)
+    described = [
+        DescribedBatch(
+            sales.name, path, build.batch_id, f"/lake/{path}", "run", "code", 3, 100, 1, "hash",
+            (Bounds("sold", "1", "2"),), (Input("shop.landed", path, "7"),), {},
+        )
+        for path in (PARIS.path, ZURICH.path)
+    ]  # fmt: skip
+    at = dt.datetime(2026, 11, 1, 9, tzinfo=dt.UTC)
+    partitions = dict.fromkeys((PARIS.path, ZURICH.path), build.batch_id.millis)
+    publication = Publication(build.batch_id, "publish", "run", "", at, partitions)
+    assert catalog.fail_dead_batches() >= 2
+    inventory = StoreInventory(sales.name, described, [publication], [])
+    recovered = recover(catalog.connection, StoreKind.LAKE, inventory)
+    assert (recovered.batches, recovered.current, recovered.findings) == (0, 2, ())
+    assert states(history, sales) == ["published"] * 2
+    found = catalog.current(sales.name)[PARIS.path]
+    assert (found.location, found.rows, found.size, found.published_at) == (f"/lake/{PARIS.path}", 3, 100, at)
+    assert (found.content, found.inputs) == ("hash", frozenset({Input("shop.landed", PARIS.path, "7")}))
+    assert collectable(history, sales) == set()
+    # A catalog that was recovered without that is mended by another recovery.
+    catalog.connection.execute("update varve.batch set state = 'retired' where dataset = %s", [sales.name])
+    assert recover(catalog.connection, StoreKind.LAKE, inventory).current == 0
+    assert states(history, sales) == ["published"] * 2
+
+
+@pytest.mark.parametrize("state", ["building", "failed", "retired"])
+def test_what_is_current_is_swept_by_nobody_whatever_its_row_says(
+    catalog: Catalog, history: History, sales: Dataset, state: str
+) -> None:
+    batch_id = publish(catalog, sales, PARIS)
+    as_restored = "update varve.batch set state = %s, retired_at = published_at where dataset = %s"
+    catalog.connection.execute(as_restored, [state, sales.name])
+    assert sweep(history, sales) == []
+    kept = [(path, kept_id) for name, path, kept_id, _ in history.kept() if name == sales.name]
+    assert kept == [(PARIS.path, batch_id)]
+    assert states(history, sales) == [state]

@@ -132,6 +132,8 @@ MARK = """
       and not exists (select from varve.valid_pin p
         where (p.dataset, p.partition, p.batch_id) = (b.dataset, b.partition, b.batch_id))
       and not varve.in_environment(b.dataset, b.partition, b.batch_id)
+      and not exists (select from varve.current c
+        where (c.dataset, c.partition, c.batch_id) = (b.dataset, b.partition, b.batch_id))
 """
 UNDELETED = """
     select b.dataset, coalesce(g.store, d.store), b.partition, b.batch_id, b.location, b.bytes, b.retired_at, ''
@@ -145,12 +147,17 @@ DELETED = """
     from unnest(%s::text[], %s::bigint[]) as t (partition, batch_id)
     where b.dataset = %s and (b.partition, b.batch_id) = (t.partition, t.batch_id) and b.state = 'swept'
 """
-# Batches whose data exists or may come to exist: current, retired, of a living run, or next to be deleted.
+# Batches whose data exists or may come to exist: current, retired, of a living run, or next to be deleted. What is
+# current is kept whatever its row says.
 KEPT = """
     select b.dataset, b.partition, b.batch_id, b.location from varve.batch b
     where (b.state in ('published', 'retired') or (b.state = 'swept' and b.deleted_at is null))
     union all
     select dataset, partition, batch_id, location from varve.living
+    union all
+    select b.dataset, b.partition, b.batch_id, b.location
+    from varve.batch b join varve.current c using (dataset, partition, batch_id)
+    where b.state in ('building', 'staged') or b.state = 'failed'
 """
 PRESENT = """
     select b.partition, b.batch_id, b.location, b.rows, b.bytes, b.run_id, b.published_at, b.inputs, b.content

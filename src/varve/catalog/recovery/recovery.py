@@ -1,5 +1,7 @@
 """Rebuilds a lost catalog from what its stores hold. Whatever the catalog still holds stays as it is.
 
+But for batches that become current: a dump that was restored may have them as building, as they were then.
+
 Not here: reading the stores (`Store.inventory`).
 """
 
@@ -17,6 +19,7 @@ from varve.model.batch import BatchId
 from varve.model.inventory import Finding, Publication
 
 if TYPE_CHECKING:
+    import datetime as dt
     from collections.abc import Sequence
 
     import psycopg
@@ -63,6 +66,7 @@ def recover(connection: psycopg.Connection, store: str, inventory: StoreInventor
         added = _insert(connection, inventory, batches, targets)
         Parts(connection).restore(inventory.dataset, inventory.batches)
         connection.execute(statements.CURRENT, (inventory.dataset, list(targets), list(targets.values())))
+        _mark_published(connection, inventory, batches)
         latest = [batch.batch_id.millis for batch in inventory.batches] + [
             p.build_id.millis for p in inventory.publications
         ]
@@ -85,22 +89,16 @@ def _insert(
     current: dict[str, int],
 ) -> int:
     """Insert the batches and publications that the catalog does not hold. Returns how many batches these are."""
-    published_at = {
-        (path, batch_id): p.published_at for p in inventory.publications for path, batch_id in p.partitions.items()
-    }
-    if not inventory.publications:
-        published_at = {(path, batch_id): batches[path, batch_id].batch_id.started for path, batch_id in batches}
+    published_at = _published_at(inventory, batches)
     rows = []
     for (path, batch_id), batch in sorted(batches.items()):
         is_current = current.get(path) == batch_id
         state = "published" if is_current else "retired" if (path, batch_id) in published_at else "failed"
         failure = None if state != "failed" else "found in the store; it was never current"
-        statistics = json.dumps({bounds.column: [bounds.low, bounds.high] for bounds in batch.bounds})
-        inputs = json.dumps(sorted([read.source, read.partition, read.version] for read in batch.inputs))
         rows.append(
             (inventory.dataset, path, batch_id, state, batch.run_id, batch.code_version, batch.location, batch.rows,
-             batch.size, batch.files, inputs, failure, batch.batch_id.started, published_at.get((path, batch_id)),
-             batch.content, statistics)
+             batch.size, batch.files, _inputs(batch), failure, batch.batch_id.started,
+             published_at.get((path, batch_id)), batch.content, _statistics(batch))
         )  # fmt: skip
     publications = inventory.publications or [
         Publication(batch.batch_id, "publish", batch.run_id, "", batch.batch_id.started, {path: batch_id})
@@ -116,3 +114,35 @@ def _insert(
                 cursor.execute(statements.PUBLISH, (*build, p.kind, p.run_id, p.reason, p.published_at))
                 cursor.execute(statements.PUBLISHED, (*build, *map(list, zip(*targets, strict=True))))
     return max(added, 0)
+
+
+def _mark_published(
+    connection: psycopg.Connection, inventory: StoreInventory, batches: dict[tuple[str, int], DescribedBatch]
+) -> None:
+    """Let the rows of current batches say that they are published, as the store describes them."""
+    published_at = _published_at(inventory, batches)
+    others = connection.execute(statements.NOT_AS_PUBLISHED, (inventory.dataset,)).fetchall()
+    rows = [
+        (batch.run_id, batch.code_version, batch.location, batch.rows, batch.size, batch.files, _inputs(batch),
+         batch.content, _statistics(batch), published_at.get(key), inventory.dataset, *key)
+        for key in others if (batch := batches.get(key)) is not None
+    ]  # fmt: skip
+    with connection.cursor() as cursor:
+        cursor.executemany(statements.AS_PUBLISHED, rows)
+
+
+def _published_at(
+    inventory: StoreInventory, batches: dict[tuple[str, int], DescribedBatch]
+) -> dict[tuple[str, int | None], dt.datetime]:
+    """When each batch was published, by partition and batch id; where the store has no record, when it began."""
+    if not inventory.publications:
+        return {key: batch.batch_id.started for key, batch in batches.items()}
+    return {(path, batch_id): p.published_at for p in inventory.publications for path, batch_id in p.partitions.items()}
+
+
+def _inputs(batch: DescribedBatch) -> str:
+    return json.dumps(sorted([read.source, read.partition, read.version] for read in batch.inputs))
+
+
+def _statistics(batch: DescribedBatch) -> str:
+    return json.dumps({bounds.column: [bounds.low, bounds.high] for bounds in batch.bounds})

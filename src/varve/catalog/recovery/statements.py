@@ -1,4 +1,7 @@
-"""The SQL of the recovery, one constant for each statement. None overwrites what the catalog still holds."""
+"""The SQL of the recovery, one constant for each statement.
+
+None overwrites what the catalog still holds, but for the rows of batches that are current and do not say so.
+"""
 
 from __future__ import annotations
 
@@ -33,5 +36,18 @@ CURRENT = """
     insert into varve.current (dataset, partition, batch_id)
     select %s, t.partition, t.batch_id from unnest(%s::text[], %s::bigint[]) as t (partition, batch_id)
     on conflict (dataset, partition) do nothing
+"""
+# A dump of a moment when they were computed has them as building: they would be declared dead, and their data swept.
+NOT_AS_PUBLISHED = """
+    select b.partition, b.batch_id from varve.current c join varve.batch b using (dataset, partition, batch_id)
+    where c.dataset = %s and b.state <> 'published' order by b.partition
+"""
+AS_PUBLISHED = """
+    update varve.batch set state = 'published', run_id = %s, code_version = %s, location = %s, rows = %s, bytes = %s,
+        files = %s, inputs = %s::jsonb, content = %s, statistics = %s::jsonb,
+        published_at = coalesce(%s::timestamptz, published_at, clock_timestamp()),
+        staged_at = coalesce(staged_at, clock_timestamp()), retired_at = null, failure = null, failed_at = null,
+        broken = null, swept_at = null, deleted_at = null
+    where dataset = %s and partition = %s and batch_id = %s
 """
 CLOCK = "update varve.clock set last_batch_id = greatest(last_batch_id, %s)"

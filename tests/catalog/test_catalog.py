@@ -12,11 +12,12 @@ import pytest
 
 from tests.support.sales import COLUMNS, DETROIT, PARIS, ZURICH, key, sales_dataset
 from varve.catalog.catalog import Catalog
+from varve.catalog.code.generations import Generations
 from varve.catalog.planning.acceptances import Acceptances, AcceptedInput
 from varve.catalog.schema import VERSION
 from varve.model.batch import BatchId, Input, StagedBatch
 from varve.model.dataset import Dataset, StoreKind
-from varve.model.errors import AlreadyBuilding, StalePublish
+from varve.model.errors import AlreadyBuilding, CodeNotDeployed, StalePublish
 from varve.model.partitions.dimension import StaticDimension
 from varve.model.partitions.key import PartitionKey
 from varve.model.partitions.partitioning import Partitioning
@@ -371,6 +372,22 @@ def test_an_acceptance_stays_while_the_projection_alone_moves(catalog: Catalog, 
     assert acceptances.paths(sales.name) == [PARIS.path]
     publish(catalog, sales, PARIS)
     assert acceptances.paths(sales.name) == []
+
+
+def test_a_run_that_began_in_the_generation_before_publishes_nothing_into_the_next(
+    catalog: Catalog, sales: Dataset
+) -> None:
+    first = publish(catalog, sales, PARIS)
+    # A partition that has no batch: nothing of it is stale.
+    build = begin(catalog, sales, ZURICH)
+    Generations(catalog.connection).move(sales.name, first.millis, first.millis, [PARIS.path])
+    stage(catalog, build)
+    with pytest.raises(CodeNotDeployed, match="readers were moved to another generation while this run computed"):
+        catalog.publish(build)
+    catalog.release(build)
+    assert set(catalog.current(sales.name)) == {PARIS.path}
+    publish(catalog, sales, ZURICH)
+    assert set(catalog.current(sales.name)) == {PARIS.path, ZURICH.path}
 
 
 def test_ten_thousand_partitions_are_published_at_once_and_listed(fresh_database: str) -> None:

@@ -26,7 +26,7 @@ from varve.catalog.code.generations import Generations, shape_of
 from varve.catalog.environments.environments import Environments
 from varve.catalog.history.history import History
 from varve.model.dataset import StoreKind
-from varve.model.errors import BadInput, CodeNotDeployed, NotKept
+from varve.model.errors import BadInput, CodeNotDeployed, NotKept, VarveError
 from varve.model.partitions.dimension import StaticDimension, TimeDimension
 from varve.model.partitions.grain import Grain
 from varve.model.partitions.partitioning import Partitioning
@@ -244,6 +244,12 @@ def test_a_rollback_of_the_publish_crosses_generations(sales: Evolving) -> None:
     undoing = Undoing(changed.catalog, lambda each: changed.workbench.store(each, changed.catalog), {})
     undos = undoing.look(promotion.run_id)
     assert [(undo.dataset, undo.generation, len(undo.moves)) for undo in undos] == [(name, 0, 3)]
+    late = changed.dataset.partitioning.from_path("hour=2013-01-05T08")
+    changed.build(changed.catalog, [late], "SELECT 'ink' article, 8L sold, '2013-01-05T08' hour")
+    with pytest.raises(VarveError, match=f"{name} hour=2013-01-05T08 were published meanwhile, in the generation that"):
+        undoing.undo(undos, reason="too early", by="ann")
+    undos = undoing.look(promotion.run_id)
+    assert undos[0].since == (late.path,)
     undoing.undo(undos, reason="too early", by="ann")
     assert sales.seen("day, product, sold") == OLD
     assert Deployments(connection).current()[name].code_version == sales.code

@@ -19,6 +19,7 @@ from psycopg.types.json import Jsonb
 
 from varve.catalog import statements
 from varve.catalog.code.deployments import Deployments
+from varve.catalog.code.generations import Generations
 from varve.catalog.living.leases import MARK_SESSION, UNMARK_SESSION, Leases
 from varve.catalog.living.partition_locks import PartitionLocks
 from varve.catalog.parts import Parts
@@ -136,13 +137,14 @@ class Catalog(ProjectionProgress, CatalogReader):
         time of the publish where several builds share one.
 
         Raises StalePublish where another batch has become current since the build began, and LeaseLost where its run
-        counts as dead, and CodeNotDeployed where other code was deployed since.
+        counts as dead, and CodeNotDeployed where other code was deployed or readers left its generation since.
         """
         batch_id, paths = build.batch_id.millis, build.paths
         with self.connection.transaction():
             Leases(self.connection).refuse_lost(build.run_id, str(build))
             Deployments(self.connection).refuse_other_code(build)
             self._refuse_stale(build)
+            Generations(self.connection).refuse_left(build)
             targets = dict.fromkeys(paths, batch_id)
             count = self._point(build, targets, at or self.instant(), kind="publish", reason="", states=["staged"])
             if count != len(paths):

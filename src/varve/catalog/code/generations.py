@@ -19,7 +19,7 @@ from varve.catalog.rows import columns_of, full_declaration
 from varve.catalog.statements import NEXT_BATCH_ID
 from varve.model.batch import BatchId
 from varve.model.dataset import Dataset
-from varve.model.errors import BadInput, VarveError
+from varve.model.errors import NOTHING_LOST, BadInput, CodeNotDeployed, VarveError
 from varve.model.partitions.dimension import DynamicDimension
 from varve.model.partitions.partitioning import Partitioning
 from varve.model.schema import ColumnType, Schema
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     import psycopg
 
     from varve.model.batch import Batch
+    from varve.model.build import Build
     from varve.planning.graph import Graph
 
 _PUBLISHED = """
@@ -110,6 +111,13 @@ _WITHDRAW = """
     )
     insert into varve.published (dataset, partition, build_id, batch_id)
     select dataset, partition, %(build)s, null from gone
+"""
+# Publishers take a lock of this table when they compare what is current with what they expect: from here on they wait.
+_LOCK_CURRENT = "lock table varve.current in exclusive mode"
+# All batches of a build are of one generation.
+_LEFT_BEHIND = """
+    select from varve.batch b join varve.dataset d using (dataset)
+    where b.dataset = %s and b.partition = any(%s) and b.batch_id = %s and b.generation <> d.generation
 """
 # What people and sensors have noted of partitions that are none any more.
 _FORGET_NOTES = (
@@ -216,6 +224,23 @@ class Generations:
             self.connection.execute(statement, parameters)
         self.connection.execute(_KEEP_DECLARATION, (dataset,))
         self.connection.execute(_MOVE, {"number": number, "dataset": dataset})
+
+    def lock_current(self) -> None:
+        """In a transaction: let all publishers wait, so that what is current stays until it ends."""
+        self.connection.execute(_LOCK_CURRENT)
+
+    def refuse_left(self, build: Build) -> None:
+        """Raise CodeNotDeployed where readers have left the generation of the build's own batches since it began.
+
+        Under the lock of what is current, which whoever moves readers waits for. The code may be the same: a partition
+        without a batch would be current in a store that nobody looks at.
+        """
+        of_build = (build.dataset.name, build.paths[:1], build.batch_id.millis)
+        if self.connection.execute(_LEFT_BEHIND, of_build).rowcount:
+            raise CodeNotDeployed(
+                f"{build}: readers were moved to another generation while this run computed. {NOTHING_LOST} Run the "
+                "partitions again with the declaration that readers see."
+            )
 
     def known(self, name: str, number: int) -> PublishedDataset:
         """A generation of a dataset as it was published last. Raises VarveError where the catalog has none of it."""

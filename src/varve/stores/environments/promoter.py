@@ -45,8 +45,6 @@ if TYPE_CHECKING:
     from varve.stores.environments.promotion import Corrections
     from varve.stores.store import Store
 
-# Publishers take this lock when they compare what is current with what they expect. From here on they wait.
-_LOCK_CURRENT = "lock table varve.current in exclusive mode"
 _IS_MADE = "select from varve.publish where run_id = %s limit 1"
 
 
@@ -180,7 +178,7 @@ class Promoter:
         connection = self.catalog.connection
         Deployments(connection).lock(promotion.codes)
         self._refuse_deployed_meanwhile(promotion)
-        connection.execute(_LOCK_CURRENT)
+        Generations(connection).lock_current()
         before: Judged = {}
         formers = self.check.former(promotion)
         with connection.transaction() as savepoint:

@@ -25,7 +25,7 @@ from varve.model.errors import VarveError, some
 from varve.model.partitions.key import PartitionKey, parse_path
 from varve.model.policy import OnCodeChange
 from varve.model.store_options import WarehouseOptions
-from varve.stores.together import PendingChange, make_current
+from varve.stores.together import PendingChange, make_current, unless_locked
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -145,6 +145,10 @@ class Undoing:
                 leaving.append((self.store_of(replace(dataset, store=now.store)), undo.dataset))
 
         def within(point: Callable[[], None]) -> None:
+            # As a promotion does: deployments first, and publishers wait from then on.
+            deployments.lock(name for name, code in codes.items() if code is not None)
+            generations.lock_current()
+            self._refuse_published_since(undos)
             number = _new_plan(self.catalog.connection, {"undone": [undo.dataset for undo in undos]}, by)
             for change in changes:
                 if (code := codes[change.build.dataset.name]) is not None:
@@ -155,8 +159,21 @@ class Undoing:
                 if code is not None and code.decision is OnCodeChange.FORWARD:
                     GoingForward(self.catalog.connection).go_forward_again(code)
 
-        make_current(self.catalog, changes, self.store_of, within=within, leaving=leaving)
+        unless_locked(partial(make_current, self.catalog, changes, self.store_of, within=within, leaving=leaving))
         return run_id
+
+    def _refuse_published_since(self, undos: Sequence[Undo]) -> None:
+        """With what is current locked: raise VarveError where more was published since than was looked at."""
+        published = [
+            f"{undo.dataset} {path}"
+            for undo in undos if undo.generation is not None
+            for path in sorted(self.catalog.current(undo.dataset).keys() - undo.moves.keys() - set(undo.since))
+        ]  # fmt: skip
+        if published:
+            raise VarveError(
+                f"{some(published, limit=3)} were published meanwhile, in the generation that readers would leave. "
+                f"{NOTHING_CHANGED} The same command again says what that means for them."
+            )
 
     def _point(self, build: Build, targets: Mapping[PartitionKey, BatchId], reason: str, at: dt.datetime) -> None:
         connection, of_build = self.catalog.connection, (build.dataset.name, build.paths)

@@ -211,6 +211,27 @@ def test_every_kind_of_change_is_seen_by_the_next_look_and_by_no_other(opened: C
     assert seen() == set()
 
 
+def test_a_planner_that_lives_deletes_old_changes_and_one_that_only_looks_does_not(
+    opened: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lives, looks, connection = Changes(), Changes(only_looks=True), opened.connection
+
+    def kept() -> int:
+        for changes in (looks, lives):
+            changes.since_last(connection, {})
+        (count,) = connection.execute("select count(*) from varve.change").fetchone() or (-1,)
+        return int(count)
+
+    arrive(opened, day(1), "a")
+    assert kept() == 1
+    connection.execute("update varve.change set at = at - interval '25 hours'")
+    # It has done so within the hour.
+    assert kept() == 1
+    monkeypatch.setattr(facts, "_FORGETS", dt.timedelta(0))
+    looks.since_last(connection, {})
+    assert kept() == 0
+
+
 def test_a_change_that_commits_after_a_later_one_was_seen_is_not_missed(opened: Catalog, fresh_database: str) -> None:
     changes = Changes()
     changes.since_last(opened.connection, {})

@@ -30,6 +30,8 @@ InFlight = dict[str, dict[str, str]]
 
 # Changes are kept for a day. A planner that has not looked for half a day judges everything again.
 _KEPT, TRUSTED = dt.timedelta(days=1), dt.timedelta(hours=12)
+# A planner that lives deletes older ones so often.
+_FORGETS = dt.timedelta(hours=1)
 _FAILURES = 24
 
 
@@ -197,6 +199,7 @@ class Changes:
     _horizon: str | None = None
     _catalog: str = ""
     _looked: dt.datetime | None = None
+    _forgot: dt.datetime | None = None
     _in_flight: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def since_last(
@@ -219,8 +222,7 @@ class Changes:
             or looked is None
             or not dt.timedelta(0) <= now - looked < TRUSTED
         ):
-            if not self.only_looks:
-                connection.execute(statements.FORGET_CHANGES, (_KEPT,))
+            self._forget_old(connection, now)
             return None
         changed: dict[str, set[str]] = defaultdict(set)
         for dataset, path in connection.execute(statements.CHANGES, (horizon,)):
@@ -230,8 +232,15 @@ class Changes:
             changed[dataset] |= {
                 path for path in {*runs_before, *runs_now} if runs_before.get(path) != runs_now.get(path)
             }
+        self._forget_old(connection, now)
         return {dataset: paths for dataset, paths in changed.items() if paths}
 
     def forget(self) -> None:
         """Forget the last look, which was not completed: the next one judges everything."""
         self._horizon = None
+
+    def _forget_old(self, connection: psycopg.Connection, now: dt.datetime) -> None:
+        """Delete old changes, once in an hour: every publish adds some."""
+        if not self.only_looks and (self._forgot is None or not dt.timedelta(0) <= now - self._forgot < _FORGETS):
+            connection.execute(statements.FORGET_CHANGES, (_KEPT,))
+            self._forgot = now

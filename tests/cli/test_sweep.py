@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.cli.shop import SALES, Shop
+from varve.catalog.catalog import Catalog
+from varve.catalog.environments.environments import Environments
 from varve.dagster.assets.sql_folders import forget_files
 from varve.dagster.discovery import load_project
 
@@ -84,3 +86,26 @@ def test_what_belongs_to_no_batch_is_told_once_for_a_dataset_with_when_a_sweep_t
     assert [remedy for _, remedy in findings()] == ["`varve sweep` clears it away."]
     shop.json("sweep", "shop.sales")
     assert findings() == []
+
+
+def test_no_sweep_forgets_an_environment_that_somebody_uses_again_meanwhile(
+    tmp_path: Path, workbench: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = Shop.at(tmp_path, workbench, monkeypatch)
+    for name in (f"old_{shop.db}", f"used_{shop.db}"):
+        assert shop.run("env", "create", name, "--ttl", "1s").exit_code == 0
+    time.sleep(1.1)
+    fail_dead_batches = Catalog.fail_dead_batches
+
+    def used_meanwhile(catalog: Catalog) -> int:
+        Environments(catalog.connection).use(f"used_{shop.db}")
+        # Else a slow machine has its second pass once more.
+        catalog.connection.execute("update varve.environment set ttl = '1 day' where name = %s", [f"used_{shop.db}"])
+        return fail_dead_batches(catalog)
+
+    monkeypatch.setattr(Catalog, "fail_dead_batches", used_meanwhile)
+    swept = shop.json("sweep", "--orphans-older-than", "30d")
+    assert [name for name in swept["expired_environments"] if name.endswith(shop.db)] == [f"old_{shop.db}"]
+    with workbench.catalog().connection as connection:
+        names = {environment.name for environment in Environments(connection).all()}
+    assert {name for name in names if name.endswith(shop.db)} == {f"used_{shop.db}"}

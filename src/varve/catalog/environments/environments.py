@@ -50,6 +50,7 @@ _LIST = """
 """
 _BASE = "select base from varve.environment where name = %s"
 _DROP = "delete from varve.environment where name = %s"
+_DROP_EXPIRED = _DROP + " and used_at + ttl <= clock_timestamp()"
 _USE = "update varve.environment set used_at = clock_timestamp() where name = %s"
 _REBASE = "update varve.environment set base = %s, used_at = clock_timestamp() where name = %s"
 # What has no overlay any more is shown as at the base; the next publish of the environment shows the others again.
@@ -228,6 +229,10 @@ class Environments:
         environment = self.get(name)
         self.connection.execute(_DROP, (name,))
         return environment
+
+    def drop_expired(self, name: str) -> bool:
+        """Forget an environment if nobody has used it for its time, also not until this moment; returns whether."""
+        return self.connection.execute(_DROP_EXPIRED, (name,)).rowcount > 0
 
     def views(self, name: str) -> list[tuple[str, str, str]]:
         """(database, table, store) of everything that shows an environment by SQL."""

@@ -17,7 +17,7 @@ from varve.catalog.rows import retained_of
 from varve.cli.batches.history import built, opened
 from varve.cli.batches.sweep_report import Amount, Report
 from varve.cli.context import chosen_graph, chosen_settings
-from varve.cli.environments.work import drop as drop_environment
+from varve.cli.environments.work import drop_expired
 from varve.cli.selection import refuse_of_others
 from varve.model.errors import VarveError
 from varve.project import NoProject
@@ -130,7 +130,9 @@ def _forget_environments(report: Report) -> None:
     """Forget what nobody has used for its time; what cannot be forgotten is told, and keeps nothing else."""
     for expired in list(report.expired_environments):
         try:
-            drop_environment(expired)
+            if not drop_expired(expired):
+                # Somebody has begun to use it again since the sweep looked.
+                report.expired_environments.remove(expired)
         except VarveError as error:
             report.expired_environments.remove(expired)
             report.problems.append(f"environment {expired}, which nobody has used for its time: {error}")

@@ -82,6 +82,23 @@ def drop(name: str) -> Environment:
     return dropped
 
 
+def drop_expired(name: str) -> bool:
+    """Forget an environment that nobody has used for its time, unless somebody uses it again; returns whether.
+
+    Raises VarveError where somebody's own object depends on one of its views.
+    """
+    with connected("sweep") as connection:
+        environments = Environments(connection)
+        if not environments.get(name).expired:
+            return False
+        hide_views(connection, name)
+        # Again: to hide them takes a while. Whoever came meanwhile keeps the batches, and has the views made anew.
+        if not environments.drop_expired(name):
+            return False
+    shutil.rmtree(environment_home(chosen_settings(), name), ignore_errors=True)
+    return True
+
+
 def show_views(name: str, readers: Sequence[str] = ()) -> list[str]:
     """Show an environment by SQL, to these roles too; return the names under which its datasets are.
 

@@ -23,6 +23,7 @@ from tests.support.sales import PARIS, ZURICH
 from varve.catalog.catalog import Catalog
 from varve.catalog.living.leases import Leases
 from varve.catalog.planning.facts import living
+from varve.catalog.schema import VERSION, state_of
 from varve.cdc.captures import opened
 from varve.cli.captures.cdc import find
 from varve.dagster.leases.heartbeat import Heartbeat
@@ -218,6 +219,20 @@ def test_a_heartbeat_renews_comes_back_after_a_lost_connection_and_gives_the_lea
         wait_until(lambda: (now := leases.of(run_id)) is not None and now.renewed_at > first.renewed_at)
         assert leases.dead_runs([run_id]) == set()
     assert leases.of(run_id) is None
+
+
+def test_a_run_that_computes_for_long_goes_on_saying_that_its_code_uses_the_catalog(
+    settings: Settings, leases: Leases, run_id: str
+) -> None:
+    def in_use() -> bool:
+        state = state_of(leases.connection)
+        return state is not None and VERSION in state.in_use(VERSION + 1)
+
+    with beating(settings.model_copy(update={"lease_seconds": 1.0}), run_id):
+        wait_until(in_use)
+        # As if it had been long ago: no connection is opened anew.
+        leases.connection.execute("update varve.schema_version set used = '{}'")
+        wait_until(in_use)
 
 
 def test_a_run_that_was_frozen_beyond_its_lease_is_refused_by_name_when_it_goes_on(

@@ -129,8 +129,12 @@ class CatalogSchema:
             self.migrate(connection, force=True)
             return
         self._refuse_unfit(connection, state)
-        if state.may_note and state.version >= _SAYS_WHO and state.used.get(self.version, 1e9) > _NOTED_SECONDS:
-            connection.execute(_NOTE_USE, (str(self.version),))
+        self._note_use(connection, state)
+
+    def note_use(self, connection: psycopg.Connection) -> None:
+        """Note that code of this version uses the tables still; whoever does for long says so again and again."""
+        if (state := state_of(connection)) is not None:
+            self._note_use(connection, state)
 
     def refuse_unfit(self, connection: psycopg.Connection) -> None:
         """Raise UnfitCatalog where the tables do not fit this version. Makes and changes nothing."""
@@ -170,6 +174,10 @@ class CatalogSchema:
             if self._patiently(connection, upgrade, force=force):
                 done.append(upgrade)
         return done
+
+    def _note_use(self, connection: psycopg.Connection, state: CatalogState) -> None:
+        if state.may_note and state.version >= _SAYS_WHO and state.used.get(self.version, 1e9) > _NOTED_SECONDS:
+            connection.execute(_NOTE_USE, (str(self.version),))
 
     def _make(self, connection: psycopg.Connection) -> None:
         with connection.transaction():

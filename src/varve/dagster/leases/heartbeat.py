@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from varve.catalog.catalog import Catalog
 from varve.catalog.living.leases import BEATS_A_TERM, Leases, lease_lost
+from varve.catalog.schema import CatalogSchema
 from varve.services.postgres import connect
 
 if TYPE_CHECKING:
@@ -70,6 +71,8 @@ class Heartbeat:
             if not taken and self.lost_lease is None and (lease := leases.of(self.run_id)) is not None:
                 self.lost_lease = lease
                 logger.error("%s", lease_lost(lease, "its lease cannot be renewed"))
+            # Else an upgrade would take a run that computes for longer than some minutes for one that has ended.
+            CatalogSchema().note_use(leases.connection)
 
         self._with_leases(renew)
 

@@ -38,6 +38,7 @@ from varve.model.schema import Column, ColumnType, Schema
 from varve.planning.operations.conditions import AlertIdentity, AlertKind, Condition
 from varve.planning.requested import asked_partitions
 from varve.planning.run_requests import landing_source
+from varve.planning.tick import Tick
 from varve.services.postgres import connect
 from varve.services.settings import Settings
 from varve.sources.landing.inspection import inspect
@@ -58,6 +59,10 @@ THIRD = AlertIdentity(AlertKind.NOT_FRESH, "partner.orders", "day=2026-11-03")
 
 @dataset_asset(ORDERS)
 def orders(context) -> None: ...  # type: ignore[no-untyped-def]
+
+
+@dataset_asset(WHOLE)
+def whole(context) -> None: ...  # type: ignore[no-untyped-def]
 
 
 GRAPH = graph_of([orders])
@@ -361,6 +366,30 @@ def test_a_failing_expectation_is_over_where_the_file_of_before_is_sent_again(wo
     world.send("2026-11-01", "n\n1\n")
     world.tick()
     assert alert not in world.open_alerts()
+
+
+def test_a_dataset_that_cannot_be_judged_mutes_no_other_one_and_opens_nothing(world: World) -> None:
+    judged, broken = Tick.judge_dataset, set[str]()
+
+    def failing(tick: Tick, dataset: Dataset) -> int:
+        if dataset.name in broken:
+            raise RuntimeError("a defect")
+        return judged(tick, dataset)
+
+    graph, given_up = graph_of([orders, whole]), AlertIdentity(AlertKind.GIVEN_UP, "partner.whole", "all")
+    # The file of before came again: what its successor broke is settled.
+    for content, world.broken in (("n\n1\n", []), ("n\n-1\n", ["positive"]), ("n\n1\n", [])):
+        world.send("2026-11-01", content)
+        world.tick()
+    with mock.patch.object(Tick, "judge_dataset", failing), world.catalog() as catalog, world.clock():
+        now = world.now.timestamp()
+        Alerts(catalog.connection).update([Condition(given_up, "3 attempts failed")], [AlertKind.GIVEN_UP], now)
+        for names, is_open in (({"partner.whole"}, True), ({"partner.orders"}, False)):
+            broken |= names
+            evaluate(graph, [], world.instance, world.settings)
+            assert (("given up", "all") in world.open_alerts()) is is_open
+            assert "expectation fails" not in {kind for kind, _ in world.open_alerts()}
+            broken.clear()
 
 
 def test_dagster_has_a_check_of_each_and_its_own_policy_where_that_means_the_same(world: World) -> None:

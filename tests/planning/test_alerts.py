@@ -161,6 +161,14 @@ def test_each_kind_of_condition_holds_where_its_facts_say_so_and_keeps_its_ident
     assert {identity.dataset for identity in conditions(replace(facts, datasets={}, freshness={}, judgements={}))} == {
         ""
     }
+    # What one dataset lacks mutes no other one: nothing of it begins, and what could be told of it stays.
+    unjudged = replace(facts, unjudged={DAILY.name})
+    assert {kind for kind, _, _ in held} - {kind for kind, _, _ in conditions(unjudged)} == {
+        AlertKind.GIVEN_UP, AlertKind.EXPECTATION,
+    }  # fmt: skip
+    assert unjudged.known_kinds == set(AlertKind)
+    assert unjudged.unknown == {(AlertKind.GIVEN_UP, DAILY.name), (AlertKind.EXPECTATION, DAILY.name)}
+    assert AlertKind.EXPECTATION not in {kind for kind, _, _ in conditions(replace(facts, judgements=None))}
     assert conditions(AlertFacts(now, {})) == {}
     assert AlertFacts(now, {}).known_kinds == {AlertKind.CALENDAR}
 

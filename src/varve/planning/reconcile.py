@@ -79,13 +79,15 @@ def overview(
     members: Members | None = None,
     limits: Limits | None = None,
     codes: Mapping[str, CodeState] | None = None,
+    fatal: tuple[type[Exception], ...] = (Exception,),
 ) -> RunPlan:
     """The same states as `reconcile`, for those who look at all of a graph: settled partitions are not judged.
 
     Of those, nearly all of a million, the facts say all at once that they are current; each has the reason SETTLED.
+    `fatal` is as in a `Planner`.
     """
     in_all = in_bulk(facts)
-    plan = Planner(graph, limits or Limits()).tick(in_all, None, now=now, members=members, codes=codes)
+    plan = Planner(graph, limits or Limits(), fatal=fatal).tick(in_all, None, now=now, members=members, codes=codes)
     return replace(
         plan,
         judgements={

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import dagster as dg
 import pendulum
+import psycopg
 
 from varve.catalog.catalog import Catalog
 from varve.catalog.code.owners import Owners
@@ -36,8 +37,6 @@ from varve.services.postgres import connect
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    import psycopg
 
     from varve.cdc.captured_table import CapturedTable
     from varve.model.partitions.dimension import Members
@@ -109,7 +108,7 @@ def evaluate(
         catalog_facts, members = looked_up(graph, connection, instance, settings)
         plan = overview(
             graph, catalog_facts, now=pendulum.now("UTC"), members=members, limits=limits_of(settings),
-            codes=catalog_facts.codes,
+            codes=catalog_facts.codes, fatal=(psycopg.Error,),
         )  # fmt: skip
         seen = sensor_daemon_seen(instance)
         facts = read_facts(graph, captured, connection, settings, plan, members=members, daemon_seen=seen)
@@ -140,7 +139,8 @@ def read_facts(
         },
         rejected=RejectedArrivals(connection).all(),
         # A dataset that could not be judged has no judgements: what was given up of it is not over.
-        judgements=None if plan.failed else plan.judgements,
+        judgements=plan.judgements,
+        unjudged=plan.failed.keys(),
         expectations=catalog.failed_expectations(),
         captures=capture_facts(captured, connection, settings),
         projections=catalog.projections(),
@@ -156,7 +156,9 @@ def evaluated(connection: psycopg.Connection, settings: Settings, facts: AlertFa
     with alerts.evaluating() as is_ours:
         if not is_ours:
             return Evaluation(is_ours=False)
-        opened, closed = alerts.update(list(conditions(facts).values()), facts.known_kinds, facts.now, of_others)
+        opened, closed = alerts.update(
+            list(conditions(facts).values()), facts.known_kinds, facts.now, of_others, facts.unknown
+        )
         evaluation = Evaluation(opened=opened, closed=closed)
     Messages(connection, settings.project_name).note(list(settings.alerts))
     deliver(connection, settings, facts.now, evaluation)

@@ -20,7 +20,7 @@ from varve.planning.judgement.judgement import State
 from varve.planning.operations.freshness import FreshnessFacts, late_windows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from varve.model.dataset import Dataset
     from varve.model.partitions.dimension import Members
@@ -132,6 +132,7 @@ class AlertFacts:
         datasets: the declared datasets by name; of others nothing is told.
         freshness: by dataset with FRESH WITHIN.
         judgements: by dataset and path, of unsettled partitions at least.
+        unjudged: the datasets that could not be judged; what is told by their judgements neither begins nor ends.
         daemon_seen: when Dagster's sensor daemon last gave a sign of life; 0.0: it never ran here.
     """
 
@@ -141,6 +142,7 @@ class AlertFacts:
     freshness: Mapping[str, FreshnessFacts] | None = None
     rejected: Sequence[tuple[str, Rejected]] | None = None
     judgements: Mapping[str, Mapping[str, Judgement]] | None = None
+    unjudged: Collection[str] = ()
     expectations: Sequence[FailedExpectation] | None = None
     captures: Sequence[CaptureFacts] | None = None
     projections: Sequence[ProjectionFacts] | None = None
@@ -163,6 +165,11 @@ class AlertFacts:
             AlertKind.CALENDAR: self.datasets,
         }
         return frozenset(kind for kind, values in facts.items() if values is not None)
+
+    @property
+    def unknown(self) -> frozenset[tuple[AlertKind, str]]:
+        """The kinds whose facts could not be read of one dataset, with that dataset."""
+        return frozenset((kind, name) for kind in (AlertKind.GIVEN_UP, AlertKind.EXPECTATION) for name in self.unjudged)
 
 
 def conditions(facts: AlertFacts) -> dict[AlertIdentity, Condition]:
@@ -192,18 +199,24 @@ def _rejected(facts: AlertFacts) -> Iterator[Condition]:
 
 def _given_up(facts: AlertFacts) -> Iterator[Condition]:
     for name, judgements in (facts.judgements or {}).items():
+        if name in facts.unjudged:
+            continue
         for path, judgement in judgements.items():
             if judgement.state is State.FAILED:
                 yield _condition(AlertKind.GIVEN_UP, name, path, judgement.reason)
 
 
 def _expectations(facts: AlertFacts) -> Iterator[Condition]:
-    judgements = facts.judgements or {}
+    # Whether a failure is settled, only the judgements say.
+    if (judgements := facts.judgements) is None:
+        return
     for failed in facts.expectations or ():
+        if failed.dataset not in facts.datasets or failed.dataset in facts.unjudged:
+            continue
         judged = judgements.get(failed.dataset, {}).get(failed.partition)
         # What was changed for that build was taken back since: the batch of before is as it should be.
         settled = judged is None or judged.state in {State.CURRENT, State.ACCEPTED}
-        if failed.dataset in facts.datasets and not (failed.dataset in judgements and settled):
+        if not (failed.dataset in judgements and settled):
             yield _condition(AlertKind.EXPECTATION, failed.dataset, failed.partition, failed.text)
 
 

@@ -36,7 +36,9 @@ _OPEN = """
 _CLOSE = """
     update varve.alert a set closed_at = to_timestamp(%(now)s)
     where a.closed_at is null and a.kind = any(%(known)s) and a.project in ('', %(project)s)
-        and not a.dataset = any(%(of_others)s) and not exists (
+        and not a.dataset = any(%(of_others)s)
+        and not (a.kind, a.dataset) in (select * from unnest(%(unknown_kinds)s::text[], %(unknown_datasets)s::text[]))
+        and not exists (
         select from unnest(%(kinds)s::text[], %(datasets)s::text[], %(subjects)s::text[]) as c (kind, dataset, subject)
         where (c.kind, c.dataset, c.subject) = (a.kind, a.dataset, a.subject))
 """
@@ -90,11 +92,12 @@ class Alerts:
         known_kinds: Collection[AlertKind],
         now: float,
         of_others: Collection[str] = (),
+        unknown: Collection[tuple[AlertKind, str]] = (),
     ) -> tuple[int, int]:
         """Open what holds at `now` (seconds since 1970) and is not open, close what holds no more.
 
-        Alerts of kinds that are not known are left as they are, and those of the datasets `of_others`, which belong to
-        other projects. Returns how many were opened and closed.
+        Alerts of kinds that are not known are left as they are, or that are `unknown` of one dataset, and those of the
+        datasets `of_others`, which belong to other projects. Returns how many were opened and closed.
         """
         conditions = [condition for condition in conditions if condition.identity.dataset not in of_others]
         identities = [condition.identity for condition in conditions]
@@ -107,6 +110,8 @@ class Alerts:
             "project": self.project,
             "of_others": list(of_others),
             "known": [kind.value for kind in known_kinds],
+            "unknown_kinds": [kind.value for kind, _ in unknown],
+            "unknown_datasets": [dataset for _, dataset in unknown],
         }
         with self.connection.transaction():
             opened = sum(is_new for (is_new,) in self.connection.execute(_OPEN, values))

@@ -25,6 +25,9 @@ from tests.support.webhook import listening_webhook
 from varve.catalog.catalog import Catalog
 from varve.catalog.history.alerts.alerts import Alerts
 from varve.catalog.history.alerts.messages import Messages
+from varve.cdc.capture.event_log import EventLog
+from varve.cdc.capture.positions import Positions
+from varve.cdc.captured_table import CapturedTable
 from varve.cli.app import app
 from varve.dagster.assets.datasets import dataset_asset, freshness_policy, graph_of
 from varve.dagster.automation.alerting import evaluate
@@ -43,6 +46,7 @@ from varve.services.postgres import connect
 from varve.services.settings import Settings
 from varve.sources.landing.inspection import inspect
 from varve.sources.landing.landing import Landing
+from varve.stores.folders.layout import MANIFEST
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -390,6 +394,29 @@ def test_a_dataset_that_cannot_be_judged_mutes_no_other_one_and_opens_nothing(wo
             assert (("given up", "all") in world.open_alerts()) is is_open
             assert "expectation fails" not in {kind for kind, _ in world.open_alerts()}
             broken.clear()
+
+
+def test_a_lake_that_cannot_be_reached_is_told_and_all_else_too(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A folder in the place of a manifest: reading it raises what a file system raises that is away.
+    table, lake = CapturedTable(ORDERS, "public.planes", {"day": "current_date"}), tmp_path / "lake"
+    (Path(EventLog(str(lake), ORDERS).generation(1)) / "events=1000" / MANIFEST).mkdir(parents=True)
+    monkeypatch.setenv("VARVE_LAKE_ROOT", str(lake))
+    with world.catalog() as catalog:
+        Positions(catalog.connection).ensure_schema()
+        catalog.connection.execute(
+            "insert into varve.cdc_position (dataset, source, state, generation, applied_lsn)"
+            " values ('partner.orders', 'public.planes', 'stopped', 1, 0)"
+        )
+    world.now = pendulum.datetime(2026, 11, 4, 3)
+    behind = AlertIdentity(AlertKind.CAPTURE, "partner.orders", "behind")
+    with world.catalog() as catalog, world.clock():
+        Alerts(catalog.connection).update([Condition(behind, "for 20 minutes")], [AlertKind.CAPTURE], 1_000_000.0)
+        evaluate(GRAPH, [table], world.instance, world.settings)
+        told = {alert.identity.subject: alert.text for alert in Alerts(catalog.connection).list()}
+    assert {"log", "stopped", "behind", "day=2026-11-03"} <= told.keys()
+    assert told["log"].startswith(f"its captured changes in {lake} cannot be read: ")
 
 
 def test_dagster_has_a_check_of_each_and_its_own_policy_where_that_means_the_same(world: World) -> None:

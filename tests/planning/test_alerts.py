@@ -169,6 +169,9 @@ def test_each_kind_of_condition_holds_where_its_facts_say_so_and_keeps_its_ident
     assert unjudged.known_kinds == set(AlertKind)
     assert unjudged.unknown == {(AlertKind.GIVEN_UP, DAILY.name), (AlertKind.EXPECTATION, DAILY.name)}
     assert AlertKind.EXPECTATION not in {kind for kind, _, _ in conditions(replace(facts, judgements=None))}
+    unread = replace(facts, captures=[CaptureFacts(DAILY.name, "running", unread="the lake is away")])
+    assert {subject for kind, _, subject in conditions(unread) if kind is AlertKind.CAPTURE} == {"log"}
+    assert unread.unknown == {(AlertKind.CAPTURE, DAILY.name)}
     assert conditions(AlertFacts(now, {})) == {}
     assert AlertFacts(now, {}).known_kinds == {AlertKind.CALENDAR}
 

@@ -6,6 +6,7 @@ Not here: from when on that is too far (varve/planning/operations/conditions.py)
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import psycopg
@@ -15,6 +16,7 @@ from varve.cdc.capture.positions import Positions
 from varve.cdc.captures import opened
 from varve.model.errors import VarveError
 from varve.planning.operations.conditions import CaptureFacts
+from varve.services.secrets import redacted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -30,7 +32,10 @@ _BEGUN = re.compile(r"events=(\d+)$")
 def capture_facts(
     tables: Iterable[CapturedTable], connection: psycopg.Connection, settings: Settings
 ) -> list[CaptureFacts]:
-    """The facts of those of the tables of which a capture was begun; their sources are asked too."""
+    """The facts of those of the tables of which a capture was begun; their sources are asked too.
+
+    Where the lake cannot be reached, that is a fact, and no error.
+    """
     positions = Positions(connection)
     if not positions.exist():
         return []
@@ -41,12 +46,15 @@ def capture_facts(
 
 
 def _facts(table: CapturedTable, position: Position, settings: Settings) -> CaptureFacts:
-    pending = EventLog(settings.lake, table.dataset).batches(position.generation, after=position.applied_lsn)
-    begun = [int(match[1]) / 1000 for batch in pending if (match := _BEGUN.search(batch.location.rstrip("/")))]
-    return CaptureFacts(
-        table.dataset.name, position.state, position.reason or "", position.quarantined, min(begun, default=None),
-        _warning(table, settings) if position.state == "running" else "",
-    )  # fmt: skip
+    facts = CaptureFacts(table.dataset.name, position.state, position.reason or "", position.quarantined)
+    try:
+        pending = EventLog(settings.lake, table.dataset).batches(position.generation, after=position.applied_lsn)
+        begun = [int(match[1]) / 1000 for batch in pending if (match := _BEGUN.search(batch.location.rstrip("/")))]
+        warning = _warning(table, settings) if position.state == "running" else ""
+    except Exception as error:  # noqa: BLE001 - what file systems raise has no common class, and all else is told too
+        reason = redacted(str(error) or type(error).__name__)
+        return replace(facts, unread=f"its captured changes in {settings.lake} cannot be read: {reason}")
+    return replace(facts, behind_since=min(begun, default=None), warning=warning)
 
 
 def _warning(table: CapturedTable, settings: Settings) -> str:

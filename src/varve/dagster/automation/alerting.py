@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from varve.cdc.captured_table import CapturedTable
     from varve.model.partitions.dimension import Members
     from varve.planning.graph import Graph
+    from varve.planning.operations.conditions import DiskFacts
     from varve.planning.reconcile import RunPlan
     from varve.project import Project
     from varve.services.settings import Settings
@@ -144,10 +145,18 @@ def read_facts(
         expectations=catalog.failed_expectations(),
         captures=capture_facts(captured, connection, settings),
         projections=catalog.projections(),
-        disks=disks_of(settings),
+        disks=_disks(settings),
         daemon_seen=daemon_seen,
         limits=AlertLimits(settings.alerts_disk_percent, settings.alerts_lag_minutes * 60),
     )
+
+
+def _disks(settings: Settings) -> list[DiskFacts] | None:
+    """How full the disks are; None where that cannot be found out, as of a share that has gone away."""
+    try:
+        return disks_of(settings)
+    except OSError:
+        return None
 
 
 def evaluated(connection: psycopg.Connection, settings: Settings, facts: AlertFacts) -> Evaluation:

@@ -90,6 +90,7 @@ class CaptureFacts:
         quarantined: how many events could not be decided.
         behind_since: since when changes are captured and not applied, in seconds since 1970; None: all are applied.
         warning: what is wrong at the source: it cannot be reached, or will not keep its log for us much longer.
+        unread: why its captured changes could not be read, so that neither of the two is known; else "".
     """
 
     dataset: str
@@ -98,6 +99,7 @@ class CaptureFacts:
     quarantined: int = 0
     behind_since: float | None = None
     warning: str = ""
+    unread: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +171,11 @@ class AlertFacts:
     @property
     def unknown(self) -> frozenset[tuple[AlertKind, str]]:
         """The kinds whose facts could not be read of one dataset, with that dataset."""
-        return frozenset((kind, name) for kind in (AlertKind.GIVEN_UP, AlertKind.EXPECTATION) for name in self.unjudged)
+        by_judgements = (AlertKind.GIVEN_UP, AlertKind.EXPECTATION)
+        return frozenset(
+            {(kind, name) for kind in by_judgements for name in self.unjudged}
+            | {(AlertKind.CAPTURE, capture.dataset) for capture in self.captures or () if capture.unread}
+        )
 
 
 def conditions(facts: AlertFacts) -> dict[AlertIdentity, Condition]:
@@ -232,6 +238,8 @@ def _captures(facts: AlertFacts) -> Iterator[Condition]:
             yield _condition(AlertKind.CAPTURE, capture.dataset, "quarantine", text)
         if capture.warning:
             yield _condition(AlertKind.CAPTURE, capture.dataset, "source", capture.warning)
+        if capture.unread:
+            yield _condition(AlertKind.CAPTURE, capture.dataset, "log", capture.unread)
         since = capture.behind_since
         if capture.state == "running" and since is not None and facts.now - since > facts.limits.lag_seconds:
             minutes = int((facts.now - since) // 60)

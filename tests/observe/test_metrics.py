@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import psycopg
@@ -15,12 +16,17 @@ from tests.catalog.test_planning import DAILY, arrive, begin, day, finish
 from tests.support.project import ROOT
 from varve.catalog.backfills import Backfills
 from varve.catalog.catalog import Catalog
+from varve.catalog.history.alerts.facts import AlertCatalog
 from varve.catalog.living.leases import Leases
 from varve.cdc.capture.positions import Positions
+from varve.model.partitions.partitioning import Partitioning
 from varve.observe.metrics import SensorTicks, exposition
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from varve.model.batch import BatchId
+    from varve.model.partitions.key import PartitionKey
 
 HOSTILE = 'a"b\\c\nd} 1\nvarve_fake{x="'
 DASHBOARD = ROOT / "deploy" / "grafana" / "varve.json"
@@ -50,6 +56,13 @@ def value(found: dict[Sample, float], name: str, **labels: str) -> float | None:
     return found.get((name, frozenset(labels.items())))
 
 
+def withdraw(catalog: Catalog, *keys: PartitionKey, left: Mapping[PartitionKey, BatchId] | None = None) -> None:
+    """Leave these partitions without a batch, as a retirement does, except for those that are `left` with one."""
+    build = replace(catalog.lock_partitions(DAILY, keys, run_id="retire"), holds=False)
+    catalog.repoint(build, left or {})
+    catalog.release(build)
+
+
 def test_runs_publishes_and_partitions_are_counted(catalog: Catalog) -> None:
     for key in (day(1), day(2)):
         arrive(catalog, key, "a")
@@ -70,6 +83,26 @@ def test_runs_publishes_and_partitions_are_counted(catalog: Catalog) -> None:
     } == partitions
     assert value(found, "varve_storage_bytes", dataset="p.daily", batches="retired") == 1
     assert value(found, "varve_arrivals", dataset="p.daily") == 2
+
+
+def test_a_retirement_is_no_publish(catalog: Catalog) -> None:
+    finish(catalog, begin(catalog, DAILY, day(1), day(2)))
+    # What withdraws one partition and makes another batch current is one.
+    rerun = begin(catalog, DAILY, day(1))
+    finish(catalog, rerun)
+    withdraw(catalog, day(1), day(2), left={day(1): rerun.batch_id})
+    before = samples(catalog)
+    withdraw(catalog, day(1))
+    found = samples(catalog)
+    assert value(found, "varve_publishes_total", dataset="p.daily", kind="publish") == 3
+    last = {"dataset": "p.daily", "kind": "publish"}
+    assert value(found, "varve_last_publish_timestamp_seconds", **last) == value(
+        before, "varve_last_publish_timestamp_seconds", **last
+    )
+    whole = replace(DAILY, name="p.whole", partitioning=Partitioning())
+    assert AlertCatalog(catalog.connection).freshness(whole, None, 0.0).published is None
+    published = AlertCatalog(catalog.connection).freshness(replace(whole, name="p.daily"), None, 0.0).published
+    assert published == pytest.approx(value(found, "varve_last_publish_timestamp_seconds", **last))
 
 
 def test_a_build_that_goes_on_is_in_flight_and_has_a_lease(catalog: Catalog) -> None:

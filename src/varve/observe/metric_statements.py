@@ -17,9 +17,16 @@ BUILDS = """
         from varve.batch where state not in ('building', 'staged') group by dataset, batch_id
     ) builds group by dataset, outcome order by 1, 2
 """
+# A retirement is recorded as a publish that makes no batch current, and is none here.
 PUBLISHES = """
     select dataset, kind, count(*)::bigint, extract(epoch from max(published_at))::float8
-    from varve.publish group by dataset, kind order by 1, 2
+    from varve.publish left join (
+        select distinct dataset, build_id, true as is_withdrawal from varve.published w
+        where batch_id is null and not exists (
+            select from varve.published c
+            where (c.dataset, c.build_id) = (w.dataset, w.build_id) and c.batch_id is not null)
+    ) withdrawals using (dataset, build_id)
+    where kind <> 'publish' or is_withdrawal is null group by dataset, kind order by 1, 2
 """
 # From when a build's rows lie in the store until they are current: the check of its rows, and the wait for readers with
 # old snapshots and for readers who hold the view.

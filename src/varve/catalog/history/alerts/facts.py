@@ -19,8 +19,10 @@ if TYPE_CHECKING:
 
 _PRESENT = "select partition from varve.current where dataset = %s and partition = any(%s)"
 _OTHERS = "select exists (select from varve.current where dataset = %s and not partition = any(%s))"
+# A retirement is recorded as a publish that makes no batch current: nothing came with it.
 _PUBLISHED = """
-    select extract(epoch from max(published_at))::float8 from varve.publish where dataset = %s and kind = 'publish'
+    select extract(epoch from max(published_at))::float8 from varve.publication
+    where dataset = %s and kind = 'publish' and batch_id is not null
 """
 # The newest build that has ended of each partition, where its rows broke an expectation.
 _EXPECTATIONS = """

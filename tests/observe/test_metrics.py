@@ -105,6 +105,25 @@ def test_a_retirement_is_no_publish(catalog: Catalog) -> None:
     assert published == pytest.approx(value(found, "varve_last_publish_timestamp_seconds", **last))
 
 
+def test_a_partition_that_was_withdrawn_after_it_had_failed_is_not_failed(catalog: Catalog) -> None:
+    def failed() -> float | None:
+        return value(samples(catalog), "varve_partitions", dataset="p.daily", state="failed")
+
+    def fail(*keys: PartitionKey) -> None:
+        build = begin(catalog, DAILY, *keys)
+        catalog.fail(build, "no rate")
+        catalog.release(build)
+
+    finish(catalog, begin(catalog, DAILY, day(1), day(2)))
+    fail(day(1), day(2))
+    assert failed() == 2
+    withdraw(catalog, day(1))
+    assert failed() == 1
+    # It is asked for again, and fails again.
+    fail(day(1))
+    assert failed() == 2
+
+
 def test_a_build_that_goes_on_is_in_flight_and_has_a_lease(catalog: Catalog) -> None:
     build = begin(catalog, DAILY, day(1))
     Leases(catalog.connection).take("run", "me", 30)

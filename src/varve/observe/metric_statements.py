@@ -60,11 +60,12 @@ CURRENT = """
     left join varve.batch b using (dataset, partition, batch_id)
     where strpos(d.dataset, '#') = 0 group by d.dataset, d.store order by d.dataset
 """
-# Partitions whose last try failed, that are on hold after a rollback, that a backfill has marked, that are being built.
+# Partitions whose last try failed, with nothing published or withdrawn since, that are on hold after a rollback, that a
+# backfill has marked, that are being built.
 PARTITIONS = """
     select dataset, 'failed', count(distinct partition)::bigint from varve.batch b
     where state = 'failed' and environment = '' and b.batch_id > coalesce((
-        select c.batch_id from varve.current c where (c.dataset, c.partition) = (b.dataset, b.partition)), 0)
+        select max(c.build_id) from varve.published c where (c.dataset, c.partition) = (b.dataset, b.partition)), 0)
     group by dataset
     union all select dataset, 'on hold', count(*)::bigint from varve.hold group by dataset
     union all select dataset, 'marked', count(distinct partition)::bigint from varve.dirty group by dataset

@@ -53,9 +53,12 @@ OLDEST_SNAPSHOT = """
     where datname = current_database() and backend_xmin is not null and pid <> pg_backend_pid()
         and application_name not like 'varve%%'
 """
+# The Hive table lags by what it does not show, and by what was withdrawn and it still shows.
 CURRENT = """
     select d.dataset, d.store, count(c.partition)::bigint, coalesce(sum(b.rows), 0)::bigint,
         count(c.partition) filter (where c.projected_batch_id is distinct from c.batch_id and d.store = 'lake')::bigint
+            + (select count(*) from varve.withdrawn w where w.dataset = d.dataset and not exists (
+                select from varve.current n where (n.dataset, n.partition) = (w.dataset, w.partition)))
     from varve.dataset d left join varve.current c using (dataset)
     left join varve.batch b using (dataset, partition, batch_id)
     where strpos(d.dataset, '#') = 0 group by d.dataset, d.store order by d.dataset

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from varve.model.errors import counted
 from varve.planning.operations.conditions import FailedExpectation, ProjectionFacts
 from varve.planning.operations.freshness import FreshnessFacts, expected_partitions, newer_partitions
 
@@ -32,10 +33,31 @@ _EXPECTATIONS = """
             and n.batch_id > b.batch_id and n.state not in ('building', 'staged'))
     order by 1, 2
 """
+# A partition lags since the first publication after the one that the Hive table shows; where it shows nothing, since
+# the first after it was withdrawn. Which one it shows is not known of a partition without a batch, nor while it is
+# moved (0, -1): then it is the last.
 _HIVE = """
-    select c.dataset, count(*), extract(epoch from min(b.published_at))::float8
-    from varve.current c join varve.batch b using (dataset, partition, batch_id)
-    where c.projected_batch_id is distinct from c.batch_id group by 1 order by 1
+    with lagging as (
+        select dataset, partition, projected_batch_id as shown from varve.current
+        where projected_batch_id is distinct from batch_id
+        union all
+        select w.dataset, w.partition, 0 from varve.withdrawn w left join varve.current c using (dataset, partition)
+        where c.batch_id is null
+    )
+    select l.dataset, count(*), extract(epoch from coalesce(
+        min(s.since), (select max(p.published_at) from varve.publish p where p.dataset = l.dataset)))::float8
+    from lagging l
+    cross join lateral (
+        select max(build_id) as last, max(build_id) filter (where batch_id is null) as withdrawn,
+            max(build_id) filter (where batch_id = l.shown) as shown
+        from varve.published where (dataset, partition) = (l.dataset, l.partition)
+    ) b
+    cross join lateral (
+        select min(published_at) as since from varve.publication
+        where (dataset, partition) = (l.dataset, l.partition) and build_id > case
+            when l.shown is null then coalesce(b.withdrawn, 0) else coalesce(b.shown, b.last - 1) end
+    ) s
+    group by l.dataset order by l.dataset
 """
 _ICEBERG = """
     select dataset, hidden_because from varve.iceberg_table
@@ -73,7 +95,7 @@ class AlertCatalog:
         hive = [
             ProjectionFacts(
                 dataset, "Hive table",
-                f"it does not show {count:,} of the current batches; the sensor projections or varve repair mends that",
+                f"it lags by {counted(count, 'partition')}; the sensor projections or varve repair mends that",
                 since,
             )
             for dataset, count, since in self.connection.execute(_HIVE)

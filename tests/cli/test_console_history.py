@@ -10,6 +10,8 @@ from psycopg.types.json import Jsonb
 
 from tests.cli.console_project import HOSTILE, SCRIPT
 from tests.cli.test_console import text_of
+from varve.catalog.catalog import Catalog
+from varve.dagster.discovery import load_project
 from varve.model.batch import Input
 from varve.services.postgres import connect
 
@@ -45,6 +47,17 @@ def test_two_batches_stand_beside_each_other_with_what_differs(console: Console)
     assert f"there are {second}, {first}" in text_of(console.page(f"{address}&from=1&to={second}", 404))
     for wrong in ("x", "-1", "9" * 400, "1.5"):
         assert "is a whole number" in console.page(f"{address}&from={wrong}", 400)
+
+
+def test_the_oldest_batch_stands_beside_the_next_one_where_it_is_current_again(console: Console) -> None:
+    first, second, _ = (console.publish("sales", PARIS, run) for run in ("first", "second", "third"))
+    dataset = load_project(console.project).graph.datasets[f"{console.db}.sales"]
+    key = dataset.partitioning.from_path(PARIS)
+    with connect(console.project.settings, application="varve test") as connection:
+        back = Catalog(connection).lock_partitions(dataset, [key], run_id="back")
+        Catalog(connection).repoint(back, {key: first})
+    shown = text_of(console.page(f"/dataset/{console.db}.sales/diff?path={quote(PARIS, safe='')}"))
+    assert f"batch {second} and batch {first}" in shown
 
 
 def test_a_partition_with_one_batch_has_nothing_to_compare(console: Console) -> None:

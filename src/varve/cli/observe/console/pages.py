@@ -144,7 +144,10 @@ class Pages:
         }  # fmt: skip
 
     def difference(self, name: str, path: str, first: str, last: str) -> dict[str, Any]:
-        """Two batches of a partition beside each other; by default the current one and one before it."""
+        """Two batches of a partition beside each other; by default the current one and one before it.
+
+        Where the oldest one is current, as after a rollback, it stands beside the next one after it.
+        """
         dataset, key = named(name, path)
         with _opened() as connection:
             past = History(connection).batches(dataset.name, [key.path], limit=_LISTED)
@@ -153,8 +156,7 @@ class Pages:
                 raise VarveError(f"{dataset} {key.path} has {len(numbers)} batches: there are no two to compare.")
             current = next((batch.batch_id.millis for batch in past if batch.is_current), numbers[0] if numbers else 0)
             after = _number_of(last, "a batch") if last else current
-            earlier = next((number for number in numbers if number < after), numbers[-1] if numbers else 0)
-            before = _number_of(first, "a batch") if first else earlier
+            before = _number_of(first, "a batch") if first else _nearest(numbers, after)
             differences = batch_differences(connection, dataset, key.path, before, after)
         command = command_of(dataset, key.path, "diff", last=["--from", str(before), "--to", str(after)])
         return {
@@ -229,6 +231,12 @@ def _is_the_same(reads: Sequence[Mapping[str, Any]], inputs: Sequence[Mapping[st
     """Whether a run would read the very batches from which the current one was made."""
     now = {(read["dataset"], read["partition"], str(read["batch"])) for read in reads}
     return now == {(read["source"], read["partition"], str(read["version"])) for read in inputs}
+
+
+def _nearest(numbers: Sequence[int], number: int) -> int:
+    """The nearest of these numbers before that one, else the nearest after it; itself where there is no other."""
+    earlier, later = [n for n in numbers if n < number], [n for n in numbers if n > number]
+    return max(earlier) if earlier else min(later, default=number)
 
 
 def _number_of(text: str, what: str) -> int:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.documents.pages import blocks
+from varve.observe.lineage import sender as sender_module
 from varve.observe.lineage.sender import Lineage, LineageSender, configuration
 from varve.planning.graph import Graph
 
@@ -71,6 +72,28 @@ def test_an_event_that_the_receiver_does_not_want_is_left_out() -> None:
     assert client.taken == ["a", "c"]
     assert said.startswith("1 OpenLineage event could not be sent: RuntimeError: 422 Client Error")
     assert "secret" not in said
+
+
+def test_events_that_are_dropped_because_too_many_wait_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sender_module, "_MOST_WAITING", 3)
+    began, goes_on = threading.Event(), threading.Event()
+
+    class Slow(Client):
+        def emit(self, event: Any) -> None:
+            began.set()
+            assert goes_on.wait(20)
+            super().emit(event)
+
+    client = Slow()
+    sender = LineageSender(lambda: client)
+    sender.send("a")
+    assert began.wait(20)
+    # The first one is on its way and arrives, though it has no place among the others any more.
+    sender.send("bcdefg")
+    goes_on.set()
+    said = sender.close()
+    assert client.taken == ["a", "e", "f", "g"]
+    assert said.startswith("3 OpenLineage events could not be sent: more than 3 waited.")
 
 
 def test_a_receiver_that_is_down_costs_the_end_of_a_run_seconds_at_most(

@@ -74,8 +74,12 @@ class LineageSender:
 
     def send(self, events: Iterable[Any]) -> None:
         """Let these events be sent, after those before them."""
+        listed = list(events)
         with self._changed:
-            self._waiting.extend(events)
+            if (dropped := len(self._waiting) + len(listed) - _MOST_WAITING) > 0:
+                self._unwanted += dropped
+                self._first_error = self._first_error or f"more than {_MOST_WAITING:,} waited"
+            self._waiting.extend(listed)
             if self._thread is None and self._waiting:
                 self._thread = threading.Thread(target=self._run, name="OpenLineage", daemon=True)
                 self._thread.start()
@@ -144,9 +148,11 @@ class LineageSender:
 
     def _done(self, event: Any) -> None:
         with self._changed:
-            # Where more events came than may wait, it may have left already.
             if self._waiting and self._waiting[0] is event:
                 self._waiting.popleft()
+            else:
+                # More events came than may wait: it has left already, and was counted as one that is not sent.
+                self._unwanted -= 1
 
     def _pause(self, seconds: float) -> bool:
         """Wait before the next try; return whether the sender was closed, so that there is none."""

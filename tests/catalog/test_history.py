@@ -13,6 +13,7 @@ import pytest
 from tests.support.sales import PARIS, ZURICH, sales_dataset
 from varve.catalog.catalog import Catalog
 from varve.catalog.history.history import History
+from varve.catalog.history.search import Search
 from varve.catalog.reader import ON_HOLD
 from varve.catalog.recovery.recovery import recover
 from varve.model.batch import BatchId, Bounds, Input, StagedBatch
@@ -458,3 +459,18 @@ def test_what_is_current_is_swept_by_nobody_whatever_its_row_says(
     kept = [(path, kept_id) for name, path, kept_id, _ in history.kept() if name == sales.name]
     assert kept == [(PARIS.path, batch_id)]
     assert states(history, sales) == [state]
+
+
+def test_partitions_are_found_by_what_is_shown_of_them(catalog: Catalog, sales: Dataset) -> None:
+    # Names that no other test has.
+    odd = [PartitionKey.of(day=dt.date(1999, 1, 2), store=store) for store in ("at 13:00:00", "A/b=50%", "Plain_")]
+    publish(catalog, sales, *odd)
+
+    def found(text: str) -> list[str]:
+        return [row["partition"] for row in Search(catalog.connection).partitions([sales.name, *text.split()])]
+
+    assert found("13:00:00") == found("store=at 13:00:00") == found("1999-01-02, 13%3A00") == [odd[0].path]
+    assert found("store=a/B=50%") == found("50%") == found("B=50") == [odd[1].path]
+    assert found("plain_") == [odd[2].path]
+    assert found("day=1999-01-02, store=") == sorted(key.path for key in odd)
+    assert found("pl%in") == found("13:01") == found("plain_, 13:00") == []

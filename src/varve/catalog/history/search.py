@@ -5,6 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from psycopg.sql import SQL
+
+from varve.model.partitions.key import escape
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -12,10 +16,8 @@ if TYPE_CHECKING:
 
 _MOST = 100
 _LARGEST = 2**63 - 1
-_PARTITIONS = """
-    select dataset, partition from varve.current
-    where lower(dataset || ' ' || partition) like all (%s::text[]) order by 1, 2 limit %s
-"""
+_PARTITIONS = SQL("select dataset, partition from varve.current where {} order by 1, 2 limit %s")
+_HAS_WORD = SQL("lower(dataset || ' ' || partition) like any (%s::text[])")
 _BATCHES = "select dataset, partition, state from varve.batch where batch_id = %s order by 1, 2 limit %s"
 _RUNS = """
     select run_id, count(*), max(published_at) from varve.publish where starts_with(run_id, %s)
@@ -30,8 +32,12 @@ class Search:
     connection: psycopg.Connection
 
     def partitions(self, words: Sequence[str]) -> list[dict[str, Any]]:
-        """The current partitions whose dataset or path has each of the words, whichever case it is in."""
-        rows = self.connection.execute(_PARTITIONS, ([_containing(word) for word in words], _MOST))
+        """The current partitions whose dataset or path has each of the words, whichever case it is in.
+
+        A word may be written as in the path, or as it is shown to people: `hour=2026-11-01 13:00:00, store=Bern`.
+        """
+        statement = _PARTITIONS.format(SQL(" and ").join([_HAS_WORD] * len(words)))
+        rows = self.connection.execute(statement, [*map(_spellings, words), _MOST])
         return [{"dataset": dataset, "partition": partition} for dataset, partition in rows]
 
     def batches(self, text: str) -> list[dict[str, Any]]:
@@ -45,6 +51,15 @@ class Search:
         """The runs that have published something and whose id begins so, the newest first."""
         rows = self.connection.execute(_RUNS, (text, _MOST))
         return [{"run": run, "publishes": count, "at": f"{at:%Y-%m-%d %H:%M:%S} UTC"} for run, count, at in rows]
+
+
+def _spellings(word: str) -> list[str]:
+    """The patterns of the texts that have this word as it is, or as a path has it: of a value, or of `name=value`."""
+    spellings = set[str]()
+    for written in (word, word.removesuffix(",") or word):
+        name, equals, value = written.partition("=")
+        spellings |= {written, escape(written), f"{name}{equals}{escape(value)}"}
+    return sorted(map(_containing, spellings))
 
 
 def _containing(word: str) -> str:

@@ -1,4 +1,7 @@
-"""The catalog's facts for alerts on real PostgreSQL. What follows from them: tests/planning/test_alerts.py."""
+"""Alerts in the catalog on real PostgreSQL: their facts, and whose they are.
+
+What follows from the facts: tests/planning/test_alerts.py. What is sent: tests/dagster/test_alerts.py.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,12 @@ import pytest
 
 from tests.catalog.test_planning import DAILY, begin, day, finish
 from varve.catalog.catalog import Catalog
+from varve.catalog.code.owners import Owners
+from varve.catalog.history.alerts.alerts import Alerts
 from varve.catalog.history.alerts.facts import AlertCatalog
+from varve.catalog.history.alerts.messages import Messages
 from varve.observe import metric_statements
+from varve.planning.operations.conditions import AlertIdentity, AlertKind, Condition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -101,3 +108,45 @@ def test_a_projection_lags_while_it_may_show_what_was_withdrawn(catalog: Catalog
     follow(catalog)
     again = publish(catalog, day(1))
     assert lag(catalog) == (1, again)
+
+
+def look(catalog: Catalog, project: str, *identities: AlertIdentity) -> tuple[int, int]:
+    """A project evaluates its alerts, and notes them for its channel; returns how many were opened and closed."""
+    of_others = Owners(catalog.connection, project).others()
+    held = [Condition(identity, "so it is") for identity in identities]
+    updated = Alerts(catalog.connection, project).update(held, list(AlertKind), 1_000_000.0, of_others)
+    Messages(catalog.connection, project).note(["team"])
+    return updated
+
+
+def told(catalog: Catalog, project: str) -> set[tuple[str, str]]:
+    """What the channel of a project is still to be told: the event, and of which dataset."""
+    messages = Messages(catalog.connection, project)
+    waiting = messages.waiting("team")
+    assert messages.counts().get("team", 0) == len(waiting)
+    return {(message.event, message.identity.dataset) for message in waiting}
+
+
+def test_alerts_go_with_their_datasets_to_another_project_and_with_all_to_another_name(catalog: Catalog) -> None:
+    given, kept = (AlertIdentity(AlertKind.GIVEN_UP, name, "all") for name in ("s.given", "s.kept"))
+    disk = AlertIdentity(AlertKind.DISK, "", "home")
+    before, beside = Owners(catalog.connection, "before"), Owners(catalog.connection, "beside")
+    before.claim(["s.given", "s.kept"])
+    beside.claim(["b.own"])
+    assert look(catalog, "before", given, kept, disk) == (3, 0)
+    # Another project leaves all of it alone, and is not told of it.
+    assert look(catalog, "beside") == (0, 0)
+    assert told(catalog, "beside") == set()
+    # A dataset is handed over: its alert goes on, or ends, in the other project.
+    beside.take(["s.given"], by="ann")
+    assert look(catalog, "before", kept, disk) == (0, 0)
+    assert look(catalog, "beside", given) == (0, 0)
+    assert told(catalog, "beside") == {("opened", "s.given")}
+    assert look(catalog, "beside") == (0, 1)
+    # The project gets another name, and owns its datasets by that.
+    Owners(catalog.connection, "after").take(["s.kept"], by="ann")
+    assert look(catalog, "after", disk) == (0, 1)
+    assert told(catalog, "after") == {("opened", "s.kept"), ("closed", "s.kept"), ("opened", "")}
+    assert look(catalog, "after") == (0, 1)
+    assert Alerts(catalog.connection).list() == []
+    assert look(catalog, "beside", given, disk) == (2, 0)

@@ -113,7 +113,7 @@ def _values(alert: Alert) -> dict[str, Any]:
 
 
 def _channel_values(settings: Settings, connection: psycopg.Connection) -> list[dict[str, Any]]:
-    messages = Messages(connection)
+    messages = Messages(connection, settings.project_name)
     counts, down = messages.counts(), messages.down()
     return [
         {

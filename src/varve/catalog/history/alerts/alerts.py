@@ -33,6 +33,14 @@ _OPEN = """
     do update set message = excluded.message, seen_at = excluded.seen_at
     returning xmax = 0
 """
+# What another project has opened and looks at no more: of a dataset that is this project's by now, and all of a project
+# that owns nothing any more, as its name was changed.
+_TAKE_OVER = """
+    update varve.alert a set project = %(project)s
+    where a.closed_at is null and a.project not in ('', %(project)s) and not a.dataset = any(%(of_others)s) and (
+        a.dataset in (select dataset from varve.owner where project = %(project)s)
+        or not exists (select from varve.owner o where o.project = a.project))
+"""
 _CLOSE = """
     update varve.alert a set closed_at = to_timestamp(%(now)s)
     where a.closed_at is null and a.kind = any(%(known)s) and a.project in ('', %(project)s)
@@ -66,7 +74,8 @@ class Alerts:
     """The alerts, over a connection to the catalog in autocommit mode.
 
     Attributes:
-        project: the name of the project that evaluates conditions; what other projects have opened stays as it is.
+        project: the name of the project that evaluates conditions; what other projects have opened stays as it is,
+            as long as it is theirs.
     """
 
     connection: psycopg.Connection
@@ -114,6 +123,7 @@ class Alerts:
             "unknown_datasets": [dataset for _, dataset in unknown],
         }
         with self.connection.transaction():
+            self.connection.execute(_TAKE_OVER, values)
             opened = sum(is_new for (is_new,) in self.connection.execute(_OPEN, values))
             closed = self.connection.execute(_CLOSE, values).rowcount
             self.connection.execute(_FORGET, (now, FORGOTTEN_AFTER_DAYS))

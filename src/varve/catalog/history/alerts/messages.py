@@ -59,7 +59,10 @@ _IS_DOWN = """
     select channel, extract(epoch from since)::float8, attempts, extract(epoch from next_try_at)::float8, reason
     from varve.alert_channel_down order by channel
 """
-_COUNT = "select channel, count(*) from varve.alert_message where sent_at is null group by 1"
+_COUNT = """
+    select m.channel, count(*) from varve.alert_message m join varve.alert a on a.id = m.alert
+    where m.sent_at is null and a.project in ('', %s) group by 1
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,4 +130,4 @@ class Messages:
 
     def counts(self) -> dict[str, int]:
         """How many messages wait for each channel."""
-        return dict(self.connection.execute(_COUNT).fetchall())
+        return dict(self.connection.execute(_COUNT, (self.project,)).fetchall())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import psycopg
@@ -19,6 +20,7 @@ from varve.cli.app import app
 from varve.cli.observe import commands
 from varve.cli.plan.heat import with_estimates
 from varve.model.batch import BatchId, Input, StagedBatch
+from varve.model.dataset import StoreKind
 from varve.model.errors import VarveError
 from varve.model.partitions.key import PartitionKey
 from varve.observe.costs import Costs, CostsBy, Storage
@@ -114,6 +116,38 @@ def test_storage_is_what_readers_see_what_was_replaced_and_what_is_pinned(catalo
     assert Costs(catalog.connection).storage() == {"p.daily": Storage(current=1, retired=110)}
     History(catalog.connection).pin("p.daily", first, [day(1).path], owner="me", reason="audit")
     assert Costs(catalog.connection).storage("p.daily") == {"p.daily": Storage(current=1, retired=10, pinned=100)}
+
+
+def test_what_batches_of_a_growing_warehouse_partition_share_is_held_once(catalog: Catalog) -> None:
+    grown = replace(DAILY, name="p.grown", store=StoreKind.WAREHOUSE)
+    numbers: list[int] = []
+
+    def grow(size: int) -> None:
+        build = catalog.begin(grown, [day(1)], run_id="grown", code_version="")
+        numbers.append(build.batch_id.millis)
+        catalog.connection.execute(
+            "insert into varve.part values ('p.grown', %s, %s, 't', 1, %s)", (day(1).path, numbers[-1], size)
+        )
+        catalog.connection.execute(
+            "insert into varve.batch_part values ('p.grown', %s, %s, %s, '')", (day(1).path, numbers[-1], numbers)
+        )
+        held = catalog.connection.execute(
+            "select sum(bytes)::bigint from varve.part where part_id = any(%s)", (numbers,)
+        )
+        catalog.staged(build, [StagedBatch(day(1), "t", 1, held.fetchall()[0][0], 1)])
+        catalog.publish(build)
+        catalog.release(build)
+
+    for size in (100, 10, 1):
+        grow(size)
+    assert Costs(catalog.connection).storage() == {"p.grown": Storage(current=111)}
+    # The parts became one table: what only earlier batches list is retired, once.
+    numbers.clear()
+    grow(111)
+    assert Costs(catalog.connection).storage() == {"p.grown": Storage(current=111, retired=111)}
+    pinned = History(catalog.connection).batches("p.grown", [day(1).path])[2].batch_id
+    History(catalog.connection).pin("p.grown", pinned, [day(1).path], owner="me", reason="audit")
+    assert Costs(catalog.connection).storage("p.grown") == {"p.grown": Storage(current=111, retired=1, pinned=110)}
 
 
 def test_months_are_those_in_which_runs_began(catalog: Catalog) -> None:

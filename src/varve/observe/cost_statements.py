@@ -55,20 +55,37 @@ LOOKED_UP = """
     ) b on true
 """
 JOINED = "varve.batch b on (b.dataset, b.partition, b.batch_id) = (r.source, r.partition, r.number)"
-# Batches of an environment that never were current in production have their own place; a pin counts before it.
+# Each byte counts in one place: as current, else as pinned, else as of an environment (of batches that never were
+# current in production), else as retired. In the warehouse, batches of a partition that grows list the same tables:
+# each of those counts once, in the best place of a batch that lists it. In the lake each has its own files, or links.
 STORAGE = """
-    select b.dataset,
-        coalesce(sum(b.bytes) filter (where c.batch_id is not null), 0)::bigint,
-        coalesce(sum(b.bytes) filter (where c.batch_id is null and not b.pinned and not b.tried), 0)::bigint,
-        coalesce(sum(b.bytes) filter (where c.batch_id is null and b.pinned), 0)::bigint,
-        coalesce(sum(b.bytes) filter (where c.batch_id is null and not b.pinned and b.tried), 0)::bigint
-    from (
-        select x.dataset, x.partition, x.batch_id, x.bytes, x.environment <> '' and x.published_at is null as tried,
-            exists (select from varve.valid_pin p
-                where (p.dataset, p.partition, p.batch_id) = (x.dataset, x.partition, x.batch_id)) as pinned
-        from varve.batch x
+    with held as (
+        select x.dataset, x.partition, x.batch_id, x.bytes, case
+            when c.batch_id is not null then 1
+            when exists (select from varve.valid_pin p
+                where (p.dataset, p.partition, p.batch_id) = (x.dataset, x.partition, x.batch_id)) then 2
+            when x.environment <> '' and x.published_at is null then 3
+            else 4 end as place
+        from varve.batch x left join varve.current c using (dataset, partition, batch_id)
         where x.bytes is not null and (%(dataset)s::text is null or x.dataset = %(dataset)s)
             and (x.state in ('published', 'retired', 'staged') or x.state = 'swept' and x.deleted_at is null)
-    ) b left join varve.current c using (dataset, partition, batch_id)
-    group by b.dataset order by b.dataset
+    ), shared as (
+        select g.* from varve.batch_part g join varve.dataset d using (dataset)
+        where d.store = 'warehouse' and (%(dataset)s::text is null or g.dataset = %(dataset)s)
+    ), tables as (
+        select h.dataset, p.bytes, min(h.place) as place
+        from held h join shared g using (dataset, partition, batch_id) cross join lateral unnest(g.parts) u (part_id)
+        join varve.part p on (p.dataset, p.partition, p.part_id) = (h.dataset, h.partition, u.part_id)
+        group by h.dataset, h.partition, p.part_id, p.bytes
+    )
+    select dataset, coalesce(sum(bytes) filter (where place = 1), 0)::bigint,
+        coalesce(sum(bytes) filter (where place = 4), 0)::bigint,
+        coalesce(sum(bytes) filter (where place = 2), 0)::bigint,
+        coalesce(sum(bytes) filter (where place = 3), 0)::bigint
+    from (
+        select h.dataset, h.bytes, h.place from held h left join shared g using (dataset, partition, batch_id)
+        where g.batch_id is null
+        union all
+        select dataset, bytes, place from tables
+    ) b group by dataset order by dataset
 """

@@ -32,6 +32,11 @@ _FIRST = """
     select dataset, extract(epoch from min(deployed_at))::float8 from varve.deployment where dataset = any(%s)
     group by dataset
 """
+# Those of which other code was deployed before; what failed before the only code there was is of no other code.
+_CHANGED = """
+    select dataset from varve.deployment where dataset = any(%s)
+    group by dataset having count(distinct code_version) > 1
+"""
 _SETTLE = "update varve.deployed set may_be_mixed = false where dataset = any(%s)"
 
 
@@ -57,7 +62,8 @@ class CodeStates:
         still_mixed = set(deployments.outdated(held)) if held else set()
         if deploy and (settled := sorted(set(held) - still_mixed)):
             self.connection.execute(_SETTLE, (settled,))
-        states = {}
+        states: dict[str, CodeState] = {}
+        deployed_at: dict[str, float] = {}
         evolving = self._evolving(graph, current)
         for name, version in graph.code_versions.items():
             dataset, deployment = graph.datasets[name], current.get(name)
@@ -81,17 +87,18 @@ class CodeStates:
                     deployment = deployments.current([name])[name]
                 else:
                     kind = Decision.of_policy(dataset).kind
-                    states[name] = CodeState(version, version, kind, deployed_at=time.time())
+                    at = 0.0 if deployment is None else time.time()
+                    states[name] = CodeState(version, version, kind, deployed_at=at)
                     continue
             assert deployment is not None
             same_code = deployment.code_version == version
             if deploy and same_code and deployments.declared_otherwise(dataset, deployment) is not None:
                 deployment = deployments.decide_as_declared(dataset, deployment)
             mixed = deployment.may_be_mixed and (name in still_mixed or name not in held)
-            states[name] = CodeState(
-                version, deployment.code_version, deployment.decision, mixed,
-                deployed_at=deployment.deployed_at.timestamp(),
-            )  # fmt: skip
+            deployed_at[name] = deployment.deployed_at.timestamp()
+            states[name] = CodeState(version, deployment.code_version, deployment.decision, mixed)
+        for (name,) in self.connection.execute(_CHANGED, (list(deployed_at),)):
+            states[name] = replace(states[name], deployed_at=deployed_at[name])
         first = self.first_seen(graph)
         return {name: replace(state, since=first.get(name, 0.0)) for name, state in states.items()}
 

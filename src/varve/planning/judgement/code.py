@@ -39,7 +39,8 @@ class CodeState:
         of_project: the project of that dataset, where it is another one.
         owner: the other project to which the dataset belongs; "" where it belongs to this one or to none.
         since: when code of the dataset was first deployed, in seconds since 1970; 0.0: it does not matter.
-        deployed_at: when the deployed code was deployed; 0.0: it does not matter. What failed before was of other code.
+        deployed_at: when the deployed code was deployed, where other code was before; else 0.0. What failed before was
+            of other code.
     """
 
     version: str = ""

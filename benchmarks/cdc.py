@@ -58,14 +58,21 @@ def events_of(spark: SparkSession, rows: int, events: int) -> DataFrame:
         "columnValues",
         "if(id % 6 = 1, array(), array('id')) oldKeyNames",
         f"if(id % 6 = 1, array(), array(cast(id * {step} as string))) oldKeyValues",
-        "'bench.planes' relation",
+        *in_transactions_of_their_own("bench.planes"),
+    )
+
+
+def in_transactions_of_their_own(relation: str) -> list[str]:
+    """The columns of events that say where they stand: each in a transaction of its own, by a column `id`."""
+    return [
+        f"'{relation}' relation",
         "id + 1 commitLsn",
         "cast(1 as bigint) seq",
         "id xid",
         "cast(array() as array<string>) oldNames",
         "cast(array() as array<string>) oldValues",
         "1 schemaVersion",
-    )
+    ]
 
 
 def ours(base: DataFrame, events: DataFrame) -> DataFrame:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.cdc import timed
+from benchmarks.cdc import in_transactions_of_their_own, timed
 from varve.cdc.event import Counts
 from varve.cdc.resolve.resolve import resolve
 from varve.cdc.resolve.shape import TableShape
@@ -74,13 +74,7 @@ class Side:
             f"array({', '.join(values)}) columnValues",
             "array('id') oldKeyNames",
             f"array({key}) oldKeyValues",
-            "'bench.wide' relation",
-            "id + 1 commitLsn",
-            "cast(1 as bigint) seq",
-            "id xid",
-            "cast(array() as array<string>) oldNames",
-            "cast(array() as array<string>) oldValues",
-            "1 schemaVersion",
+            *in_transactions_of_their_own("bench.wide"),
         )
 
     def resolved(self, base: DataFrame, events: DataFrame) -> None:

@@ -5,6 +5,7 @@ Cases of one table's shape are resolved together, each under a key of its own: a
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -384,6 +385,44 @@ def test_rows_whose_keys_differ_in_a_microsecond_are_two_rows(spark: SparkSessio
     found = sorted(tuple(row) for row in table.selectExpr("string(at)", "name", "notes").collect())
     assert found == [(moments[0], "x", "1"), (moments[1], "y", "2"), ("2021-01-01 00:00:00", "z", "3")]
     assert resolution.quarantined is None
+
+
+def _wide_row(key: int, text: str) -> dict[str, str | None]:
+    return {"id": str(key), "it's": f"{text} said", "a\\b": None, **{f"c{n}": f"{text} {n}" for n in range(3, 60)}}
+
+
+def _changed_order(row: Mapping[str, str | None], seed: int) -> dict[str, str | None]:
+    return dict(random.Random(seed).sample(list(row.items()), len(row)))
+
+
+@pytest.mark.parametrize("way", ["complete", "left out", "counted"])
+def test_columns_of_a_wide_table_may_be_sent_in_any_order(spark: SparkSession, way: str) -> None:
+    base = [_wide_row(key, "old") for key in range(8)]
+    names, after, events = tuple(base[0]), [], []
+
+    def changed(lsn: int, old: Mapping[str, str | None], new: Mapping[str, str | None] | None) -> None:
+        kind = ChangeType.DELETE if new is None else ChangeType.UPDATE
+        # Those of the first two rows are as most events are; the others are all different.
+        sent = new if new is None or lsn <= 2 else _changed_order(new, lsn)
+        image = {"old": _changed_order(old, -lsn)} if way == "counted" else {"old_key": {"id": old["id"]}}
+        events.append(event(kind, new=sent, commit_lsn=lsn, seq=1, **image))
+
+    for place, old in enumerate(base):
+        new = _wide_row(place, f"new{place}")
+        if way == "left out":
+            new = {name: value for name, value in new.items() if name == "id" or random.Random(name).random() < 0.5}
+        changed(place + 1, old, new)
+        after.append(old | new)
+    changed(20, after.pop(), None)
+    after.append(_wide_row(9, "in"))
+    # A name that is sent twice counts as it is sent first.
+    twice = (*names, "c5"), (*after[-1].values(), "second")
+    events.append(ChangeEvent(ChangeType.INSERT, "", *twice, commit_lsn=21))
+
+    columns = tuple(Column(name, ColumnType.STRING) for name in names)
+    shape = TableShape("t.wide", columns, () if way == "counted" else ("id",))
+    found = resolved(spark, [tuple(row.values()) for row in base], events, shape)
+    assert found == Outcome(sorted((tuple(row.values()) for row in after), key=repr), [])
 
 
 def test_the_example_of_the_seed_gives_the_result_of_the_seed(run: Callable[..., Outcome]) -> None:

@@ -159,3 +159,18 @@ def test_values_that_spark_cannot_compare_by_itself_are_compared_too(shop: Shop,
     assert ([column.column for column in keyed.columns], keyed.counts["same"]) == (["m"], 2)
     counted = as_multisets(dataset, before, after, 10)
     assert (counted.counts["same"], counted.counts["added"], counted.counts["removed"]) == (2, 1, 1)
+
+
+def test_rows_of_many_columns_are_compared(shop: Shop, spark: SparkSession) -> None:
+    names = [f"c{number}" for number in range(100)]
+    shop.sql("wide", "EXTERNAL;", columns=f"({', '.join(f'{name} INT' for name in names)})")
+    dataset = shop.asset("wide").dataset
+    rows = [(*[number] * 100, dt.date.fromisoformat(DAY)) for number in range(3)]
+    ddl = ", ".join([*(f"{name} INT" for name in names), "day DATE"])
+    before = spark.createDataFrame(rows, ddl)
+    after = spark.createDataFrame([(*row[:99], row[0] * 2, row[100]) for row in rows[:2]] + rows[2:], ddl)
+    found = by_key(dataset, before, after, ["c0"], 10, distributions=True)
+    assert found.counts == {"added": 0, "removed": 0, "changed": 1, "same": 2}
+    assert [(column.column, column.rows) for column in found.columns] == [("c99", 1)]
+    counted = as_multisets(dataset, before, after, 10).counts
+    assert (counted["added"], counted["removed"], counted["same"]) == (1, 1, 2)

@@ -439,6 +439,14 @@ def test_the_database_is_asked_for_the_partitions_and_no_others(till: Till, caps
     assert len(rows(external, dataset, *keys)) == 2
 
 
+def test_years_of_partitions_are_read_at_once_from_behind_a_jdbc_driver(till: Till) -> None:
+    dataset, external = till.external()
+    days = [(dt.date(2022, 1, 1) + dt.timedelta(days=n)).isoformat() for n in range(3 * 365)]
+    keys = [PartitionKey.of(day=day, store=HARE) for day in days]
+    assert rows(external, dataset, *keys) == [("x", Decimal("1.00"), "2022-03-01", HARE)]
+    assert set(external.listed(dataset, keys).partitions) == {key(1, HARE)}
+
+
 def test_what_a_jdbc_driver_cannot_do_is_told(till: Till, monkeypatch: pytest.MonkeyPatch) -> None:
     for (dataset, external), message in (
         (till.external(table="APP.nothing"), r"APP\.nothing \(VARVE_TEST_SHOP_URL\) cannot be read: .*NOTHING"),

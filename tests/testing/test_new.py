@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
-PRODUCTS = [f"product {number}" for number in range(40)]
+PRODUCTS = [f"product {number}" for number in range(150)]
 DAY = {"day": "2026-11-02"}
 
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory, settings: Settings, spark: SparkSession) -> Project:
-    """Two days of forty orders in each store, and a tariff for each product, are published."""
+    """Two days of a hundred and fifty orders in each store, and a tariff for each product, are published."""
     project = write_shop(tmp_path_factory.mktemp("new"))
     files, bench = usable(project.assets), Workbench(settings, spark)
     days = [dt.date(2026, 11, 1), dt.date(2026, 11, 2)]
@@ -77,6 +77,16 @@ def test_a_test_of_rows_that_join_is_written_and_passes(project: Project, spark:
     assert set(cells(case, "shop.tariffs", "product")) == set(cells(case, "shop.orders", "product"))
     assert case.expected is not None
     assert len(case.expected.rows) == new.made > 0
+    assert passes(project, [case], spark)
+
+
+def test_rows_may_join_by_many_values(project: Project, spark: SparkSession) -> None:
+    file = project.assets / "many.test.yaml"
+    write_test(project, "shop.revenue", DAY, rows=300, output=file)
+    (case,) = written(project, "assets/many.test.yaml")
+    ordered = set(cells(case, "shop.orders", "product"))
+    assert len(ordered) > 100
+    assert set(cells(case, "shop.tariffs", "product")) == ordered
     assert passes(project, [case], spark)
 
 

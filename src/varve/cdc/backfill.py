@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from varve.cdc.added_columns import newly_declared, refused
-from varve.cdc.resolve.shape import NEW, column_of, joined, key_column, new_key, sent, typed
+from varve.cdc.resolve.shape import NEW, is_sent, joined, key_column, new_key, text_of, typed
 from varve.model.errors import VarveError
 from varve.services.spark import checkpointed
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column as SparkColumn
     from pyspark.sql import DataFrame
 
     from varve.cdc.capture.positions import Position
@@ -64,7 +63,7 @@ def filled(events: DataFrame, additions: tuple[Addition, ...]) -> DataFrame:
     from pyspark.sql import functions as F  # noqa: N812
 
     for addition in additions:
-        lacks = (F.col("changeType") == "insert") & ~sent(NEW, addition.source)
+        lacks = (F.col("changeType") == "insert") & ~F.expr(is_sent(NEW, addition.source))
         values = F.array(F.lit(addition.missing).cast("string"))
         # Both at once: the second reads the names as they were.
         events = events.withColumns({
@@ -87,9 +86,9 @@ def backfilled(
 
     place = F.struct("commitLsn", "seq")
     events = applied.where("changeType in ('insert', 'update')").select(
-        place.alias("place"), (F.col("changeType") == "update").alias("update"), new_key(shape).alias("key"),
-        *[sent(NEW, addition.source).alias(f"__sent{i}") for i, addition in enumerate(additions)],
-        *[column_of(NEW, addition.source).alias(f"__text{i}") for i, addition in enumerate(additions)],
+        place.alias("place"), (F.col("changeType") == "update").alias("update"), F.expr(new_key(shape)).alias("key"),
+        *[F.expr(is_sent(NEW, addition.source)).alias(f"__sent{i}") for i, addition in enumerate(additions)],
+        *[F.expr(text_of(NEW, addition.source)).alias(f"__text{i}") for i, addition in enumerate(additions)],
     )  # fmt: skip
     for i, addition in enumerate(additions):
         # Whatever is after the first event with the column is after the ALTER, and leaves it out only as unchanged.
@@ -109,13 +108,11 @@ def backfilled(
     )  # fmt: skip
     rows = joined(base, last, [(name, key_column(name)) for name in shape.key], "left")
     for i, addition in enumerate(additions):
-        kind, missing = shape.kind(addition.name), F.lit(addition.missing).cast("string")
-
-        def unfit(text: SparkColumn, kind: str = kind) -> SparkColumn:
-            return text.isNotNull() & typed(text, kind).isNull()
-
-        text = F.when(F.col(f"__sent{i}"), F.col(f"__text{i}")).otherwise(missing)
-        if not rows.where(unfit(text)).isEmpty():
+        kind = shape.kind(addition.name)
+        missing = F.lit(addition.missing).cast("string")
+        text = f"__value{i}"
+        rows = rows.withColumn(text, F.when(F.col(f"__sent{i}"), F.col(f"__text{i}")).otherwise(missing))
+        if not rows.where(f"{text} IS NOT NULL AND {typed(text, kind)} IS NULL").isEmpty():
             raise refused(captured, addition.name, f"a value of it is none of {kind} in the lake")
-        rows = rows.withColumn(addition.name, typed(text, kind))
+        rows = rows.withColumn(addition.name, F.expr(typed(text, kind))).drop(text)
     return rows.drop(*keys, *cells)

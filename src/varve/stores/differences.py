@@ -9,10 +9,12 @@ Not here: which batches the frames are of (varve/cli/rows/sides.py).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from operator import and_, or_
 from typing import TYPE_CHECKING, Any
 
 from varve.model.errors import VarveError
 from varve.model.schema import ColumnType, Kind
+from varve.stores.frames import folded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -104,20 +106,16 @@ def by_key(
     others = [column for column in dataset.read_columns() if column.name not in keys]
     old, new = (_prefixed(frame, names, prefix) for frame, prefix in ((before, "a"), (after, "b")))
     places = {name: place for place, name in enumerate(names)}
-    condition = F.lit(True)  # noqa: FBT003
-    for name in keys:
-        condition &= F.col(f"a{places[name]}").eqNullSafe(F.col(f"b{places[name]}"))
+    same_key = [F.col(f"a{places[name]}").eqNullSafe(F.col(f"b{places[name]}")) for name in keys]
     differs = {
         column.name: ~_comparable(column, f"a{places[column.name]}").eqNullSafe(
             _comparable(column, f"b{places[column.name]}")
         )
         for column in others
     }
-    either = F.lit(False)  # noqa: FBT003
-    for difference in differs.values():
-        either |= difference
+    either = folded(or_, [F.lit(False), *differs.values()])  # noqa: FBT003
     kind = F.when(F.col("a").isNull(), ADDED).when(F.col("b").isNull(), REMOVED).when(either, CHANGED).otherwise(SAME)
-    joined = old.join(new, condition, "full_outer").withColumn("kind", kind)
+    joined = old.join(new, folded(and_, same_key), "full_outer").withColumn("kind", kind)
     changed = F.col("kind") == CHANGED
     counted = joined.agg(
         *[F.count_if(F.col("kind") == word).alias(word) for word in (ADDED, REMOVED, CHANGED, SAME)],

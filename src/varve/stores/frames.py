@@ -5,14 +5,14 @@ Not here: PostgreSQL's types (postgres/types.py).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from varve.model.errors import NOTHING_LOST, BadInput, VarveError
 from varve.model.partitions.key import plain, text_of
 from varve.model.schema import NO_VALUE, Column, ColumnType, Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     import pyarrow as pa
     from pyspark.sql import Column as SparkColumn
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from varve.model.build import Build
     from varve.model.partitions.key import PartitionKey
 
+T = TypeVar("T")
 # Values as JSON that say all of them: Spark's own defaults leave out NULLs, and cut times to milliseconds.
 JSON_OPTIONS = {
     "ignoreNullFields": "false",
@@ -37,6 +38,18 @@ _WIDENS: dict[Kind, frozenset[Kind]] = {
 }
 # The digits that the whole numbers need as decimals.
 _WHOLE_DIGITS = {Kind.TINYINT: 3, Kind.SMALLINT: 5, Kind.INT: 10, Kind.BIGINT: 19}
+
+
+def folded(combine: Callable[[T, T], T], parts: Sequence[T]) -> T:
+    """As functools.reduce, but in pairs, pairs of pairs, and so on.
+
+    Spark Connect cannot send what is nested deeper than some fifty levels: conditions on many columns or partitions,
+    and unions of many frames.
+    """
+    while len(parts) > 1:
+        pairs = [combine(parts[place], parts[place + 1]) for place in range(0, len(parts) - 1, 2)]
+        parts = [*pairs, *parts[len(parts) - len(parts) % 2 :]]
+    return parts[0]
 
 
 def spark_schema(columns: Iterable[Column]) -> str:

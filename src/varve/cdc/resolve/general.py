@@ -11,7 +11,6 @@ Not here: the simple method (resolve.py), tables without a key (multiset.py).
 
 from __future__ import annotations
 
-from functools import reduce
 from typing import TYPE_CHECKING
 
 from varve.cdc.resolve.shape import (
@@ -21,16 +20,18 @@ from varve.cdc.resolve.shape import (
     REASON,
     TableShape,
     among,
-    column_of,
     joined,
     key_column,
+    named,
     new_key,
     old_key,
-    sent,
+    sent_of,
+    texts_of,
     typed,
     unfit_key,
 )
 from varve.services.spark import checkpointed
+from varve.sql.syntax.lexer import quoted
 from varve.stores.frames import JSON_OPTIONS
 
 if TYPE_CHECKING:
@@ -77,62 +78,67 @@ def operations_of(events: DataFrame, shape: TableShape) -> DataFrame:
     """
     from pyspark.sql import functions as F  # noqa: N812
 
-    def operation(key: str, sub: int, kind: str) -> SparkColumn:
-        return F.struct(F.col(key).alias("key"), F.lit(sub).alias("sub"), F.lit(kind).alias("op"))
+    def operation(key: str, sub: int, kind: str) -> str:
+        return f"named_struct('key', {key}, 'sub', {sub}, 'op', '{kind}')"
 
-    values = events.select(
+    values = events.selectExpr(
         "commitLsn",
         "seq",
-        F.col("timestamp").try_cast("timestamp").alias("at"),
-        F.col("changeType").alias("change"),
-        new_key(shape).alias("new"),
-        old_key(shape).alias("old"),
-        unfit_key(shape).alias("unfit"),
-        *[column_of(NEW, shape.source(name)).alias(f"__t_{name}") for name in shape.names],
-        *[sent(NEW, shape.source(name)).alias(f"__s_{name}") for name in shape.names],
+        "try_cast(`timestamp` AS TIMESTAMP) AS at",
+        "changeType AS change",
+        f"{new_key(shape)} AS new",
+        f"{old_key(shape)} AS old",
+        f"{unfit_key(shape)} AS unfit",
+        f"{texts_of(NEW, shape)} AS __texts",
+        f"{sent_of(NEW, shape)} AS __sent",
     )
     steps = (
-        F.when(F.col("change") == "insert", F.array(operation("new", 1, "I")))
-        .when(F.col("change") == "delete", F.array(operation("old", 0, "D")))
-        .when(F.col("new").eqNullSafe(F.col("old")), F.array(operation("new", 1, "U")))
-        .otherwise(F.array(operation("old", 0, "X"), operation("new", 1, "M")))
+        f"CASE WHEN change = 'insert' THEN array({operation('new', 1, 'I')}) "
+        f"WHEN change = 'delete' THEN array({operation('old', 0, 'D')}) "
+        f"WHEN new <=> old THEN array({operation('new', 1, 'U')}) "
+        f"ELSE array({operation('old', 0, 'X')}, {operation('new', 1, 'M')}) END"
     )
 
     checked = frozenset(shape.checked)
+    ends = ", ".join(f"'{end}'" for end in ENDS)
 
-    def sent_value(name: str) -> SparkColumn:
-        text = F.col(f"`__t_{name}`")
+    def sent_value(place: int, name: str) -> str:
+        text = f"get(__texts, {place})"
         value = typed(text, shape.kind(name))
-        wrong = text.isNotNull() & value.isNull() if name in checked else F.lit(False)
-        cell_value = F.struct(value.alias("v"), wrong.alias("wrong"))
-        return F.when(F.col(f"`__s_{name}`") & ~F.col("step.op").isin(*ENDS), cell_value)
+        wrong = f"{text} IS NOT NULL AND {value} IS NULL" if name in checked else "false"
+        return (
+            f"CASE WHEN get(__sent, {place}) AND step.op NOT IN ({ends}) "
+            f"THEN named_struct('v', {value}, 'wrong', {wrong}) END AS {named(cell(name))}"
+        )
 
-    return values.withColumn("step", F.explode(steps)).select(
+    return values.withColumn("step", F.explode(F.expr(steps))).selectExpr(
         "commitLsn",
         "seq",
         "at",
-        F.col("step.sub").alias("sub"),
-        F.col("step.op").alias("op"),
+        "step.sub AS sub",
+        "step.op AS op",
         "unfit",
         "step.key.*",
-        *[sent_value(name).alias(cell(name)) for name in shape.names],
+        *[sent_value(place, name) for place, name in enumerate(shape.names)],
     )
 
 
 def _base_operations(base_rows: DataFrame, shape: TableShape) -> DataFrame:
-    from pyspark.sql import functions as F  # noqa: N812
+    return base_rows.selectExpr(
+        "-1L AS commitLsn",
+        "-1L AS seq",
+        "CAST(NULL AS TIMESTAMP) AS at",
+        "0 AS sub",
+        "'B' AS op",
+        "false AS unfit",
+        *[f"{named(name)} AS {named(key_column(name))}" for name in shape.key],
+        *[f"{known_cell(name)} AS {named(cell(name))}" for name in shape.names],
+    )
 
-    return base_rows.select(
-        F.lit(-1).cast("bigint").alias("commitLsn"),
-        F.lit(-1).cast("bigint").alias("seq"),
-        F.lit(None).cast("timestamp").alias("at"),
-        F.lit(0).alias("sub"),
-        F.lit("B").alias("op"),
-        F.lit(False).alias("unfit"),
-        *[F.col(f"`{name}`").alias(key_column(name)) for name in shape.key],
-        *[F.struct(F.col(f"`{name}`").alias("v"), F.lit(False).alias("wrong")).alias(cell(name))
-          for name in shape.names],
-    )  # fmt: skip
+
+def known_cell(name: str) -> str:
+    """The cell of a stored value."""
+    return f"named_struct('v', {named(name)}, 'wrong', false)"
 
 
 def spans_of(operations: DataFrame, keys: list[str]) -> DataFrame:
@@ -181,41 +187,54 @@ def lives_of(spans: DataFrame) -> DataFrame:
     )
 
 
+def unknown_of(shape: TableShape) -> str:
+    """The names of the columns of which no value is known."""
+    return _names_where(shape.names, "{} IS NULL")
+
+
+def reason_of(shape: TableShape, present: str = "true") -> str:
+    """Why a row cannot be kept: something of a present row is not known, or a value has no place in the lake."""
+    unknown, misfits = unknown_of(shape), _names_where(shape.checked, "{}.wrong")
+    return (
+        f"CASE WHEN {present} AND {unknown} <> '' THEN concat('nothing is known of ', {unknown}) "
+        f"WHEN {misfits} <> '' THEN concat('no such value in the lake: ', {misfits}) END"
+    )
+
+
+def _names_where(names: tuple[str, ...], condition: str) -> str:
+    cases = [f"CASE WHEN {condition.format(named(cell(name)))} THEN {quoted(name)} END" for name in names]
+    return f"concat_ws({', '.join([quoted(', '), *cases])})"
+
+
 def _state(lives: DataFrame, touched: DataFrame, shape: TableShape) -> DataFrame:
     from pyspark.sql import functions as F  # noqa: N812
 
     keys = [key_column(name) for name in shape.key]
     place = F.struct("commitLsn", "seq", "sub")
+    cells = {name: named(cell(name)) for name in shape.names}
+    last_sent = "max_by({0}, CASE WHEN {0} IS NOT NULL THEN struct(commitLsn, seq, sub) END) AS {0}"
     rows = (
         lives.groupBy("life")
         .agg(
             F.max_by(F.struct("ends", *keys), place).alias("last"),
-            *[
-                F.max_by(cell(name), F.when(F.col(cell(name)).isNotNull(), place)).alias(cell(name))
-                for name in shape.names
-            ],
+            *[F.expr(last_sent.format(each)) for each in cells.values()],
         )
         .where("not last.ends")
     )
-    unknown = F.concat_ws(", ", *[F.when(F.col(cell(name)).isNull(), name) for name in shape.names])
-    misfits = F.concat_ws(", ", *[F.when(F.col(f"{cell(name)}.wrong"), name) for name in shape.checked])
-    living = rows.select(
-        *[F.col(f"last.{key}").alias(key) for key in keys],
-        *[F.col(f"{cell(name)}.v").alias(name) for name in shape.names],
-        F.lit(False).alias(GONE),
-        F.when(unknown != "", F.concat(F.lit("nothing is known of "), unknown))
-        .when(misfits != "", F.concat(F.lit("no such value in the lake: "), misfits))
-        .alias(REASON),
+    living = rows.selectExpr(
+        *[f"last.{named(key)} AS {named(key)}" for key in keys],
+        *[f"{each}.v AS {named(name)}" for name, each in cells.items()],
+        f"false AS {GONE}",
+        f"{reason_of(shape)} AS {REASON}",
     )
     gone = joined(
         touched.select(*[F.col(key).alias(f"__t_{key}") for key in keys]),
         living, [(f"__t_{key}", key) for key in keys], "left_anti",
     )  # fmt: skip
-    type_of_column = {column.name: str(column.type).lower() for column in shape.columns}
-    absent = gone.select(
-        *[F.col(f"__t_{key}").alias(key) for key in keys],
-        *[F.lit(None).cast(kind).alias(name) for name, kind in type_of_column.items()],
-        F.lit(True).alias(GONE),
-        F.lit(None).cast("string").alias(REASON),
+    absent = gone.selectExpr(
+        *[f"{named(f'__t_{key}')} AS {named(key)}" for key in keys],
+        *[f"CAST(NULL AS {column.type}) AS {named(column.name)}" for column in shape.columns],
+        f"true AS {GONE}",
+        f"CAST(NULL AS STRING) AS {REASON}",
     )
-    return reduce(lambda first, second: first.unionByName(second), [living, absent])
+    return living.unionByName(absent)

@@ -5,11 +5,22 @@ Not here: tables whose rows are identified by a key (resolve.py).
 
 from __future__ import annotations
 
-from functools import reduce
 from typing import TYPE_CHECKING
 
 from varve.cdc.captured_table import NeedsResnapshot
-from varve.cdc.resolve.shape import NEW, OLD, UNFIT, WEIGHT, Resolution, TableShape, among, column_of, sent, typed
+from varve.cdc.resolve.shape import (
+    NEW,
+    OLD,
+    UNFIT,
+    WEIGHT,
+    Resolution,
+    TableShape,
+    among,
+    named,
+    sent_of,
+    texts_of,
+    typed,
+)
 from varve.services.spark import checkpointed
 
 if TYPE_CHECKING:
@@ -26,13 +37,16 @@ def resolve_multiset(base: DataFrame, events: DataFrame, shape: TableShape) -> R
 
     def images(image: tuple[str, str], kinds: Sequence[str], weight: int) -> DataFrame:
         events_of_kinds = once.where(F.col("changeType").isin(*kinds))
-        texts = {name: column_of(image, shape.source(name)) for name in shape.names}
-        absent = [~sent(image, shape.source(name)) for name in shape.names]
-        wrong = [texts[name].isNotNull() & typed(texts[name], shape.kind(name)).isNull() for name in shape.names]
-        return events_of_kinds.select(
-            *[typed(texts[name], shape.kind(name)).alias(name) for name in shape.names],
-            F.lit(weight).cast("bigint").alias(WEIGHT),
-            reduce(lambda first, second: first | second, [*absent, *wrong]).alias(UNFIT),
+        texts = {name: f"get(__texts, {place})" for place, name in enumerate(shape.names)}
+        values = {name: typed(text, shape.kind(name)) for name, text in texts.items()}
+        wrong = [f"{texts[name]} IS NOT NULL AND {values[name]} IS NULL" for name in shape.checked]
+        unfit = " OR ".join(["array_contains(__sent, false)", *wrong])
+        return events_of_kinds.selectExpr(
+            f"{texts_of(image, shape)} AS __texts", f"{sent_of(image, shape)} AS __sent"
+        ).selectExpr(
+            *[f"{value} AS {named(name)}" for name, value in values.items()],
+            f"CAST({weight} AS BIGINT) AS {WEIGHT}",
+            f"{unfit} AS {UNFIT}",
         )
 
     plus = images(NEW, ("insert", "update"), 1)

@@ -1,21 +1,25 @@
 """The input and the result of a resolver, and expressions over events that all resolvers share.
 
+Expressions are texts of Spark SQL: each function of the DataFrame API is some calls into the JVM, which for 300 columns
+took longer than the work itself.
+
 Not here: the methods to resolve (resolve.py, general.py, multiset.py, versions.py).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import reduce
+from operator import and_
 from typing import TYPE_CHECKING
 
 from varve.cdc.captured_table import VALIDITY
 from varve.model.schema import ColumnType
+from varve.sql.syntax.lexer import quoted
+from varve.stores.frames import folded
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
-    from pyspark.sql import Column as SparkColumn
     from pyspark.sql import DataFrame
 
     from varve.model.schema import Column
@@ -39,6 +43,7 @@ class TableShape:
         ignore_null_updates: whether an update that sends NULL leaves the value as it is.
         history: whether every version of a row is kept, with the time in which it was true.
         places: the partition columns, where the base has them.
+        usual: the names in the order in which events send them as a rule, of a wide table; none of another.
         few: whether the keys of the events are few enough to broadcast them, so that the table is not shuffled.
     """
 
@@ -49,6 +54,7 @@ class TableShape:
     ignore_null_updates: bool = False
     history: bool = False
     places: tuple[str, ...] = ()
+    usual: tuple[str, ...] = ()
     few: bool = True
 
     @property
@@ -93,24 +99,62 @@ class Resolution:
     quarantined: DataFrame | None = None
 
 
-def column_of(images: tuple[str, str], name: str) -> SparkColumn:
+def text_of(image: tuple[str, str], name: str) -> str:
     """The text of a column in an event, from its arrays of names and values; NULL where the column is absent."""
-    from pyspark.sql import functions as F  # noqa: N812
-
-    names, values = images
-    return F.get(values, F.array_position(names, name).cast("int") - 1)
+    names, values = image
+    return f"get({values}, CAST(array_position({names}, {quoted(name)}) AS INT) - 1)"
 
 
-def typed(text: SparkColumn, kind: str) -> SparkColumn:
+def is_sent(image: tuple[str, str], name: str) -> str:
+    """Whether a column was sent at all."""
+    return f"coalesce(array_contains({image[0]}, {quoted(name)}), false)"
+
+
+def texts_of(image: tuple[str, str], shape: TableShape) -> str:
+    """The texts of all columns, in an array of their order; NULL where a column is absent."""
+    return _of_columns(image, shape, lambda name: text_of(image, name), lambda at: f"get({image[1]}, {at})",
+                       "CAST(NULL AS STRING)")  # fmt: skip
+
+
+def sent_of(image: tuple[str, str], shape: TableShape) -> str:
+    """Which columns were sent, in an array of their order."""
+    return _of_columns(image, shape, lambda name: is_sent(image, name), lambda _: "true", "false")
+
+
+def _of_columns(
+    image: tuple[str, str], shape: TableShape, anywhere: Callable[[str], str], at: Callable[[int], str], absent: str
+) -> str:
+    """An array over all columns: by their places in the usual names, or looked for one by one in other ones.
+
+    To look for each of 300 columns among 300 names costs as much as all the rest of resolving.
+    """
+    names = [shape.source(name) for name in shape.names]
+    sought = f"array({', '.join(anywhere(name) for name in names)})"
+    if not shape.usual:
+        return sought
+    # The first of two columns of one name counts, as it does where one is looked for.
+    places = {name: place for place, name in reversed(list(enumerate(shape.usual)))}
+    known = ", ".join(at(places[name]) if name in places else absent for name in names)
+    usual = ", ".join(quoted(name) for name in shape.usual)
+    return f"CASE WHEN {image[0]} = array({usual}) THEN array({known}) ELSE {sought} END"
+
+
+def typed(text: str, kind: str) -> str:
     """PostgreSQL's text as a value of a type; NULL where the type has no such value (infinity as a date)."""
-    from pyspark.sql import functions as F  # noqa: N812
-
     if kind == "binary":
-        return F.when(text.startswith("\\x"), F.unhex(F.substring(text, 3, 2**31 - 1)))
+        return (
+            f"CASE WHEN startswith({text}, {quoted(chr(92) + 'x')}) THEN unhex(substring({text}, 3, {2**31 - 1})) END"
+        )
     if kind in {"date", "timestamp", "timestamp_ntz"}:
         # Spark reads a bare number as a year, although some connectors write days so, and ignores the BC of a date.
-        return F.when(text.like("____-__-__" if kind == "date" else "____-__-__%"), text.try_cast(kind))
-    return text if kind == "string" else text.try_cast(kind)
+        like = "____-__-__" if kind == "date" else "____-__-__%"
+        return f"CASE WHEN {text} LIKE '{like}' THEN try_cast({text} AS {kind}) END"
+    return text if kind == "string" else f"try_cast({text} AS {kind})"
+
+
+def named(name: str) -> str:
+    """A name as an identifier of Spark."""
+    return "`" + name.replace("`", "``") + "`"
 
 
 def key_column(name: str) -> str:
@@ -120,11 +164,8 @@ def key_column(name: str) -> str:
 
 def joined(left: DataFrame, right: DataFrame, pairs: Sequence[tuple[str, str]], how: str) -> DataFrame:
     """A join in which NULL equals NULL, because a key may contain NULL."""
-    condition = reduce(
-        lambda first, second: first & second,
-        [left[f"`{left_name}`"].eqNullSafe(right[f"`{right_name}`"]) for left_name, right_name in pairs],
-    )
-    return left.join(right, condition, how)
+    same = [left[f"`{left_name}`"].eqNullSafe(right[f"`{right_name}`"]) for left_name, right_name in pairs]
+    return left.join(right, folded(and_, same), how)
 
 
 def among(left: DataFrame, keys: DataFrame, pairs: Sequence[tuple[str, str]], how: str, shape: TableShape) -> DataFrame:
@@ -134,56 +175,50 @@ def among(left: DataFrame, keys: DataFrame, pairs: Sequence[tuple[str, str]], ho
     return joined(left, F.broadcast(keys) if shape.few else keys, pairs, how)
 
 
-def old_key(shape: TableShape) -> SparkColumn:
+def old_key(shape: TableShape) -> str:
     """The key of the row before an event, typed, as a struct of k_..."""
-    from pyspark.sql import functions as F  # noqa: N812
-
-    return F.struct(
-        *[typed(column_of(OLD_KEY, shape.source(name)), shape.kind(name)).alias(key_column(name)) for name in shape.key]
-    )
+    return _struct((name, typed(text_of(OLD_KEY, shape.source(name)), shape.kind(name))) for name in shape.key)
 
 
-def new_key(shape: TableShape) -> SparkColumn:
+def new_key(shape: TableShape) -> str:
     """The key of the row after an event, typed, as a struct of k_...; values that were not sent are those before."""
-    from pyspark.sql import functions as F  # noqa: N812
 
-    def text(name: str) -> SparkColumn:
-        return F.when(sent(NEW, name), column_of(NEW, name)).otherwise(column_of(OLD_KEY, name))
+    def text(name: str) -> str:
+        return f"CASE WHEN {is_sent(NEW, name)} THEN {text_of(NEW, name)} ELSE {text_of(OLD_KEY, name)} END"
 
-    return F.struct(*[typed(text(shape.source(name)), shape.kind(name)).alias(key_column(name)) for name in shape.key])
+    return _struct((name, typed(text(shape.source(name)), shape.kind(name))) for name in shape.key)
 
 
-def unfit_key(shape: TableShape) -> SparkColumn:
+def _struct(values: Iterable[tuple[str, str]]) -> str:
+    fields = ", ".join(f"{quoted(key_column(name))}, {value}" for name, value in values)
+    return f"named_struct({fields})"
+
+
+def unfit_key(shape: TableShape) -> str:
     """Whether a part of a key that an event needs was not sent, or has no value of the lake's type."""
-    from pyspark.sql import functions as F  # noqa: N812
 
-    def unfit(images: tuple[str, str], name: str) -> SparkColumn:
-        text = column_of(images, shape.source(name))
-        return ~sent(images, shape.source(name)) | (text.isNotNull() & typed(text, shape.kind(name)).isNull())
+    def unfit(image: tuple[str, str], name: str) -> str:
+        text = text_of(image, shape.source(name))
+        no_value = f"{text} IS NOT NULL AND {typed(text, shape.kind(name))} IS NULL"
+        return f"(NOT {is_sent(image, shape.source(name))} OR {no_value})"
 
-    def any_of(images: tuple[str, str]) -> SparkColumn:
-        return reduce(lambda first, second: first | second, [unfit(images, name) for name in shape.key])
+    def any_of(image: tuple[str, str]) -> str:
+        return " OR ".join(unfit(image, name) for name in shape.key)
 
-    change = F.col("changeType")
-    both = reduce(
-        lambda first, second: first | second,
-        [unfit(OLD_KEY, name) | (sent(NEW, shape.source(name)) & unfit(NEW, name)) for name in shape.key],
+    both = " OR ".join(
+        f"{unfit(OLD_KEY, name)} OR ({is_sent(NEW, shape.source(name))} AND {unfit(NEW, name)})" for name in shape.key
     )
-    return F.when(change == "insert", any_of(NEW)).when(change == "delete", any_of(OLD_KEY)).otherwise(both)
-
-
-def sent(images: tuple[str, str], name: str) -> SparkColumn:
-    """Whether a column was sent at all."""
-    from pyspark.sql import functions as F  # noqa: N812
-
-    return F.coalesce(F.array_contains(images[0], name), F.lit(False))
+    return (
+        f"CASE WHEN changeType = 'insert' THEN {any_of(NEW)} WHEN changeType = 'delete' THEN {any_of(OLD_KEY)} "
+        f"ELSE {both} END"
+    )
 
 
 def keys_of_events(events: DataFrame, shape: TableShape) -> DataFrame:
     """(commitLsn, seq, k_...): each key that an event affects, before or after the change."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    new, old = new_key(shape), old_key(shape)
+    new, old = F.expr(new_key(shape)), F.expr(old_key(shape))
     both = (
         F.when(F.col("changeType") == "insert", F.array(new))
         .when(F.col("changeType") == "delete", F.array(old))

@@ -11,8 +11,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from varve.cdc.resolve.general import ENDS, cell, clashes_of, lives_of, operations_of, spans_of
-from varve.cdc.resolve.shape import GONE, REASON, TableShape, among, key_column
+from varve.cdc.resolve.general import (
+    ENDS,
+    cell,
+    clashes_of,
+    known_cell,
+    lives_of,
+    operations_of,
+    reason_of,
+    spans_of,
+    unknown_of,
+)
+from varve.cdc.resolve.shape import GONE, REASON, TableShape, among, key_column, named
 from varve.services.spark import checkpointed
 
 if TYPE_CHECKING:
@@ -62,25 +72,18 @@ def _emptied(touched: DataFrame, truncates: DataFrame, operations: DataFrame) ->
 
 def _stored_operations(stored: DataFrame, shape: TableShape) -> DataFrame:
     """The operations of stored versions: each begins a row with all values, and ends it where its validity ends."""
-    from pyspark.sql import functions as F  # noqa: N812
 
     def operation(kind: str, sub: int, side: str) -> DataFrame:
-        cell_values = {
-            name: F.struct(F.col(f"`{name}`").alias("v"), F.lit(False).alias("wrong")) for name in shape.names
-        }  # fmt: skip
-        cells = [
-            (cell_values[name] if kind == "V" else F.when(F.lit(False), cell_values[name])).alias(cell(name))
-            for name in cell_values
-        ]
-        return stored.where(f"valid_{side}_lsn is not null").select(
-            F.col(f"valid_{side}_lsn").alias("commitLsn"),
-            F.lit(_AFTER).cast("bigint").alias("seq"),
-            F.col(f"valid_{side}").alias("at"),
-            F.lit(sub).alias("sub"),
-            F.lit(kind).alias("op"),
-            F.lit(False).alias("unfit"),
-            *[F.col(f"`{name}`").alias(key_column(name)) for name in shape.key],
-            *cells,
+        value = "{}" if kind == "V" else "CASE WHEN false THEN {} END"
+        return stored.where(f"valid_{side}_lsn is not null").selectExpr(
+            f"valid_{side}_lsn AS commitLsn",
+            f"{_AFTER}L AS seq",
+            f"valid_{side} AS at",
+            f"{sub} AS sub",
+            f"'{kind}' AS op",
+            "false AS unfit",
+            *[f"{named(name)} AS {named(key_column(name))}" for name in shape.key],
+            *[f"{value.format(known_cell(name))} AS {named(cell(name))}" for name in shape.names],
         )
 
     return operation("V", 1, "from").unionByName(operation("D", 0, "to"))
@@ -99,19 +102,15 @@ def _versions(lives: DataFrame, shape: TableShape) -> DataFrame:
         *keys, "op",
         F.col("commitLsn").alias("valid_from_lsn"), F.lead("commitLsn").over(on_key).alias("valid_to_lsn"),
         F.col("at").alias("valid_from"), F.lead("at").over(on_key).alias("valid_to"),
-        *[F.last(cell(name), ignorenulls=True).over(so_far).alias(cell(name)) for name in shape.names],
+        *[F.last(named(cell(name)), ignorenulls=True).over(so_far).alias(cell(name)) for name in shape.names],
     ).where(~F.col("op").isin(*ENDS))  # fmt: skip
-    unknown = F.concat_ws(", ", *[F.when(F.col(cell(name)).isNull(), name) for name in shape.names])
-    misfits = F.concat_ws(", ", *[F.when(F.col(f"{cell(name)}.wrong"), name) for name in shape.checked])
-    return valued.select(
-        *keys,
-        *[F.col(f"{cell(name)}.v").alias(name) for name in shape.names],
+    return valued.selectExpr(
+        *[named(key) for key in keys],
+        *[f"{named(cell(name))}.v AS {named(name)}" for name in shape.names],
         "valid_from_lsn", "valid_to_lsn", "valid_from", "valid_to",
-        (unknown == "").alias("__known"),
+        f"{unknown_of(shape)} = '' AS __known",
         # A past version with unknown values is left out; the present version must be known completely.
-        F.when(F.col("valid_to_lsn").isNull() & (unknown != ""), F.concat(F.lit("nothing is known of "), unknown))
-        .when(misfits != "", F.concat(F.lit("no such value in the lake: "), misfits))
-        .alias(REASON),
+        f"{reason_of(shape, 'valid_to_lsn IS NULL')} AS {REASON}",
     )  # fmt: skip
 
 

@@ -5,7 +5,7 @@ Not here: the SQL files of a folder (sql_folders.py), and the rows of a run (sql
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from functools import partial, reduce
+from functools import partial
 from operator import or_
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,7 +25,7 @@ from varve.services.secrets import redacted
 from varve.sql.files.sql_files import SqlFiles
 from varve.sql.sql_asset import SqlAsset
 from varve.stores.expectations import broken_rows
-from varve.stores.frames import observed_by
+from varve.stores.frames import folded, observed_by
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -189,7 +189,7 @@ class Expectations:
             return True
         store = self.context.resources.builds.store(dataset, self.opened.catalog)
         rows_of_batches = store.read(dataset, reused.batches)
-        return bool(rows_of_batches.where(reduce(or_, wrong)).isEmpty())
+        return bool(rows_of_batches.where(folded(or_, wrong)).isEmpty())
 
     def look(self) -> None:
         """Raise VerifyFailed, before anything is published, with each expectation that rows break.

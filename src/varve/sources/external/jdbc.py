@@ -9,9 +9,8 @@ Not here: PostgreSQL, which offers more and needs no Java (postgres.py).
 from __future__ import annotations
 
 import contextlib
-import functools
-import operator
 from dataclasses import dataclass
+from operator import and_, or_
 from typing import TYPE_CHECKING
 
 from varve.model.errors import NOTHING_LOST, ServiceUnavailable, VarveError
@@ -26,7 +25,7 @@ from varve.sources.external.tables import (
     no_such_column,
     url_of,
 )
-from varve.stores.frames import spark_errors, spark_says
+from varve.stores.frames import folded, spark_errors, spark_says
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -78,7 +77,7 @@ class JdbcTable:
             self._columns(dataset, wanted)
             rows = self._load(dataset, str(self.table))
             parts = [rows.where(_any_of(part)) for part in _parts(keys)]
-            frame = declared_columns(dataset, functools.reduce(lambda first, second: first.unionAll(second), parts))
+            frame = declared_columns(dataset, folded(lambda first, second: first.unionAll(second), parts))
             return Rows(frame, here=False)
 
     def _load(self, dataset: Dataset, table_or_query: str, **options: str) -> DataFrame:
@@ -131,4 +130,4 @@ def _any_of(keys: Sequence[PartitionKey]) -> Column:
     if not keys[0].fields:
         return F.lit(True)  # noqa: FBT003
     conditions = [[F.col(f"`{name}`") == F.lit(plain(value)) for name, value in key.fields] for key in keys]
-    return functools.reduce(operator.or_, (functools.reduce(operator.and_, fields) for fields in conditions))
+    return folded(or_, [folded(and_, fields) for fields in conditions])

@@ -9,7 +9,6 @@ Not here: the lists (pinned.py), and finding the folders (varve/sources/external
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import reduce
 from typing import TYPE_CHECKING
 
 from sqlglot import exp
@@ -22,7 +21,7 @@ from varve.model.inventory import Finding
 from varve.model.partitions.key import plain
 from varve.stores.basic import BasicStore
 from varve.stores.folders.listing import ListedFile
-from varve.stores.frames import spark_schema
+from varve.stores.frames import folded, spark_schema
 from varve.stores.store import StoreType
 from varve.stores.views.footers import rows_by_footer
 from varve.stores.views.pinned import changes, folders_of, location_of, pinned_files
@@ -132,7 +131,7 @@ class ViewStore(BasicStore):
             reader = self.spark().read.schema(spark_schema(wanted)).option("basePath", str(bases.pop()))
             return reader.parquet(*files).select(*names)
         frames = [self._partition(dataset, batch, pinned[batch.partition], names) for batch in with_files]
-        return reduce(lambda frame, other: frame.unionByName(other), frames)
+        return folded(lambda frame, other: frame.unionByName(other), frames)
 
     def follow(self, dataset: Dataset) -> int:
         """See `Store.follow`: a view in the metastore over the table, or over the folder, as it is now."""

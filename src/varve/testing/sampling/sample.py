@@ -5,9 +5,11 @@ Not here: reading the current batches (varve/cli/tests/writing.py), and writing 
 
 from __future__ import annotations
 
+from operator import and_, or_
 from typing import TYPE_CHECKING, Any
 
 from varve.model.errors import VarveError, nearest
+from varve.stores.frames import folded
 from varve.testing.sampling.masks import masked
 
 if TYPE_CHECKING:
@@ -105,13 +107,12 @@ def _joined(frame: DataFrame, name: str, relevance: Relevance, taken: RowsByData
         usable = {column: there for column, there in pairs.items() if column in columns}
         if not usable:
             continue
-        condition = F.lit(False)  # noqa: FBT003
-        for values in dict.fromkeys(tuple(row[there] for there in usable.values()) for row in taken[other]):
-            equal = F.lit(True)  # noqa: FBT003
-            for column, value in zip(usable, values, strict=True):
-                equal = equal & (F.col(f"`{column}`") == F.lit(value))
-            condition = condition | equal
-        return frame.where(condition)
+        rows = dict.fromkeys(tuple(row[there] for there in usable.values()) for row in taken[other])
+        equal = [
+            folded(and_, [F.col(f"`{column}`") == F.lit(value) for column, value in zip(usable, values, strict=True)])
+            for values in rows
+        ]
+        return frame.where(folded(or_, equal))
     return None
 
 

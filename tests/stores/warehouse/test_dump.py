@@ -16,6 +16,7 @@ from tests.stores.warehouse.test_projection import comments_of
 from tests.stores.warehouse.test_publish import KEYS, PARIS, Desk, periods
 from tests.support.sales import sales_dataset
 from varve.catalog.catalog import Catalog
+from varve.catalog.environments.environments import Environments
 from varve.catalog.recovery.recovery import recover
 from varve.model.dataset import Dataset, StoreKind
 from varve.model.partitions.key import PartitionKey
@@ -83,6 +84,26 @@ def test_a_restored_dump_is_a_working_warehouse(databases: tuple[Settings, Setti
         assert periods(connection, sales) == before | {PARIS.path: second}
     with connect(source) as connection:
         assert periods(connection, sales) == before
+
+
+def test_a_restored_dump_knows_what_environments_have_let_go_of(
+    databases: tuple[Settings, Settings], tmp_path: Path
+) -> None:
+    source, target = databases
+    filled(source, sales_dataset(StoreKind.WAREHOUSE), tmp_path)
+    left = "select (select count(*) from varve.former_base), (select count(*) from varve.former_overlay)"
+    overlay = "insert into varve.overlay select %s, dataset, partition, batch_id from varve.current"
+    with connect(source) as connection:
+        for name in ("alice", "bob"):
+            Environments(connection).create(name, by="ann")
+            connection.execute(overlay, (name,))
+        Environments(connection).drop("alice")
+        assert connection.execute(left).fetchone() == (1, len(KEYS))
+    dump(source, target, tmp_path / "dump.sql")
+    with connect(target) as connection:
+        assert connection.execute(left).fetchone() == (1, len(KEYS))
+        Environments(connection).drop("bob")
+        assert connection.execute(left).fetchone() == (2, 2 * len(KEYS))
 
 
 @pytest.mark.parametrize("options", [WarehouseOptions(), WarehouseOptions(compact=Period.WEEK)], ids=["", "compacted"])

@@ -59,11 +59,15 @@ _MAY_BE_SHOWN = """
     select %(remains)s, partition from varve.current where dataset = %(dataset)s on conflict do nothing
 """
 # The rows that are needed until the batches are deleted, beside those of varve.dataset and varve.batch.
-RENAMED = ("publish", "published", "withdrawn", "part", "part_file", "batch_part", "generation", "set_keys")
-# All others with the name of a dataset, in an order that foreign keys allow. Pins are those that have expired.
+RENAMED = (
+    "publish", "published", "withdrawn", "part", "part_file", "batch_part", "generation", "set_keys", "former_overlay",
+)  # fmt: skip
+# What ends before that: pins, which have expired, refer to batches; what leaves an overlay is noted.
+_ENDED_FIRST = ("pin", "overlay")
+# All others with the name of a dataset, in an order that foreign keys allow.
 ENDED = (
-    "pin", "current", "hold", "acceptance", "arrival", "rejected_arrival", "left_out", "reopened", "dirty",
-    "accepted_code", "deployed", "deployment", "overlay", "environment_code", "environment_generation",
+    *_ENDED_FIRST, "current", "hold", "acceptance", "arrival", "rejected_arrival", "left_out", "reopened", "dirty",
+    "accepted_code", "deployed", "deployment", "environment_code", "environment_generation",
     "owner",
 )  # fmt: skip
 _RENAME = sql.SQL("update {} set dataset = %(remains)s where dataset = %(dataset)s")
@@ -178,14 +182,14 @@ class Drops:
             entry = {"dropped": {"by": by, "finished": False}}
             names: dict[str, Any] = {"dataset": name, "remains": dropped.remains}
             self.connection.execute(_REMEMBER, {**names, "dropped": Jsonb(entry)})
-            # Pins refer to batches, and batches to their dataset.
-            first, *others = ENDED
-            self.connection.execute(_END.format(sql.Identifier("varve", first)), names)
+            for table in _ENDED_FIRST:
+                self.connection.execute(_END.format(sql.Identifier("varve", table)), names)
             self.connection.execute(_BATCHES, {**names, "killed": KILLED})
             for table in RENAMED:
                 self.connection.execute(_RENAME.format(sql.Identifier("varve", table)), names)
             self.connection.execute(_MAY_BE_SHOWN, names)
-            for table in (*others, "dataset"):
+            # Batches refer to their dataset.
+            for table in (*ENDED[len(_ENDED_FIRST) :], "dataset"):
                 self.connection.execute(_END.format(sql.Identifier("varve", table)), names)
         return dropped
 

@@ -162,6 +162,10 @@ class History:
         """Delete the pins that have expired. Returns how many there were."""
         return self.connection.execute(statements.FORGET_EXPIRED).rowcount
 
+    def forget_left(self) -> int:
+        """Forget what environments have let go of and was swept since, or is current. Returns how many rows it were."""
+        return self.connection.execute(statements.FORGET_LEFT).rowcount
+
     def retired(
         self,
         dataset: str | None,
@@ -172,28 +176,37 @@ class History:
     ) -> list[Retired]:
         """Every retired batch, with the reason for which a sweep keeps it (empty: it does not).
 
-        A sweep keeps batches that are pinned; batches of partitions whose Hive table lags, because it may still show
-        them; batches that were retired within `older_than`; the `keep_last` newest of each partition; batches that
-        were current at any time since the oldest living build began, because they may be its inputs; and those that
-        their dataset retains: `declared` has what datasets say, None where that cannot be read, so that all are kept.
+        A sweep keeps batches that are pinned, or that an environment needs; batches of partitions whose Hive table
+        lags, because it may still show them; batches that were retired within `older_than`; the `keep_last` newest of
+        each partition; batches that were current at any time since the oldest living build began, because they may be
+        its inputs; and those that their dataset retains: `declared` has what datasets say, None where that cannot be
+        read, so that all are kept. What an environment has let go of counts as retired then.
         """
         names = list(declared or ())
         retained = [(declared or {})[name] for name in names]
         ages = [None if batches is None else batches.age for batches in retained]
         lasts = [None if batches is None else batches.last for batches in retained]
-        parameters = (dataset, dataset, older_than, keep_last, names, ages, lasts)
-        rows = self.connection.execute(statements.RETIRED, parameters)
+        rows = self.connection.execute(
+            statements.RETIRED,
+            {"dataset": dataset, "older_than": older_than, "keep_last": keep_last, "names": names, "ages": ages,
+             "lasts": lasts, "longest": max([older_than, *filter(None, ages)])},
+        )  # fmt: skip
         return [retired_of(row) for row in rows]
 
     def mark_swept(self, retired: Iterable[Retired]) -> int:
-        """Mark these batches as swept, but not those that were pinned or made current meanwhile. Returns how many."""
+        """Mark these batches as swept, but not those that were pinned, made current or let go of meanwhile.
+
+        Returns how many.
+        """
         marked = 0
         for dataset, group in _by_dataset(retired):
             with self.connection.transaction():
                 parameters = ([batch.partition for batch in group], [batch.batch_id.millis for batch in group], dataset)
                 locked = self.connection.execute(statements.LOCK_RETIRED, parameters).fetchall()
+                retired_at = {(batch.partition, batch.batch_id.millis): batch.retired_at for batch in group}
                 keys = [path for path, _ in locked], [batch_id for _, batch_id in locked]
-                marked += self.connection.execute(statements.MARK, (*keys, dataset)).rowcount
+                times = [retired_at[key] for key in locked]
+                marked += self.connection.execute(statements.MARK, (*keys, times, dataset)).rowcount
         return marked
 
     def undeleted(self, dataset: str | None) -> list[Retired]:

@@ -82,6 +82,7 @@ class Retired:
     """A batch that readers do not see any more.
 
     Attributes:
+        retired_at: when it was, or when the last environment that had it in its overlay let go of it.
         kept: why a sweep keeps it: `pinned`, `environment`, `shown`, `recent`, `last`, `declared`, `broken`, `in use`;
             empty where it may be deleted.
     """

@@ -88,36 +88,65 @@ UNPIN = """
 """
 OLDEST_LIVING = "select min(started_at) from varve.living"
 FORGET_EXPIRED = "delete from varve.pin where expires_at <= clock_timestamp()"
+# Whatever is retired later counts from then on.
+FORGET_LEFT = """
+    delete from varve.former_overlay o where not exists (
+        select from varve.batch b
+        where (b.dataset, b.partition, b.batch_id) = (o.dataset, o.partition, o.batch_id) and b.state = 'retired')
+"""
 # A Hive table that lags may still show a retired batch: without its folder, readers would get no rows.
-# A living build reads only batches that were current at some time since it began.
-# The function is asked of a batch only where there is an environment: for two million batches it takes a minute.
+# A living build reads only batches that were current at some time since it began, in production or an environment.
+# The function is asked of a batch only where there is an environment: for two million batches it takes a minute. The
+# bases that environments have left are asked last, of what nothing else keeps, and only those left of late.
 RETIRED = """
-    with oldest as materialized (select min(started_at) as began from varve.living), retired as (
-        select b.dataset, b.partition, b.batch_id, b.generation, b.location, b.bytes, b.retired_at,
-            b.published_at is not null as was_current,
+    with oldest as materialized (select min(started_at) as began from varve.living), overlaid as (
+        select dataset, partition, batch_id, max(until) as until from varve.overlaid group by 1, 2, 3
+    ), retired as (
+        select b.dataset, b.partition, b.batch_id, b.generation, b.location, b.bytes,
+            greatest(b.retired_at, o.until) as retired_at, b.published_at is not null as was_current,
             row_number() over (partition by b.dataset, b.partition, b.published_at is not null
                 order by b.retired_at desc, b.batch_id desc) as age
-        from varve.batch b where b.state = 'retired' and (%s::text is null or b.dataset = %s)
+        from varve.batch b left join overlaid o using (dataset, partition, batch_id)
+        where b.state = 'retired' and (%(dataset)s::text is null or b.dataset = %(dataset)s)
+    ), stood_on as materialized (
+        select base, max(until) as until from varve.stood_on
+        where until >= least(clock_timestamp() - %(longest)s::interval, (select began from oldest)) group by base
+    ), judged as (
+        select r.*, coalesce(g.store, d.store) as store, k.age as retained, case
+            when exists (select from varve.valid_pin p
+                where (p.dataset, p.partition, p.batch_id) = (r.dataset, r.partition, r.batch_id)) then 'pinned'
+            when exists (select from varve.living_environment)
+                and varve.in_environment(r.dataset, r.partition, r.batch_id) then 'environment'
+            when exists (select from varve.current c where (c.dataset, c.partition) = (r.dataset, r.partition)
+                and c.projected_batch_id is distinct from c.batch_id) or exists (
+                select from varve.withdrawn w where (w.dataset, w.partition) = (r.dataset, r.partition))
+                or g.is_shown then 'shown'
+            when r.retired_at > clock_timestamp() - %(older_than)s::interval then 'recent'
+            when r.was_current and r.age <= %(keep_last)s and strpos(r.dataset, '#') = 0 then 'last'
+            when k.dataset is not null and k.age is null then 'broken'
+            when r.retired_at > clock_timestamp() - k.age or r.was_current and r.age <= k.last then 'declared'
+            when r.retired_at >= (select began from oldest) then 'in use'
+            else '' end as kept
+        from retired r join varve.dataset d using (dataset)
+        left join varve.generation g on (g.dataset, g.number) = (r.dataset, r.generation)
+        left join unnest(%(names)s::text[], %(ages)s::interval[], %(lasts)s::int[]) as k (dataset, age, last)
+            on k.dataset = r.dataset
     )
-    select r.dataset, coalesce(g.store, d.store), r.partition, r.batch_id, r.location, r.bytes, r.retired_at, case
-        when exists (select from varve.valid_pin p
-            where (p.dataset, p.partition, p.batch_id) = (r.dataset, r.partition, r.batch_id)) then 'pinned'
-        when exists (select from varve.living_environment)
-            and varve.in_environment(r.dataset, r.partition, r.batch_id) then 'environment'
-        when exists (select from varve.current c where (c.dataset, c.partition) = (r.dataset, r.partition)
-            and c.projected_batch_id is distinct from c.batch_id) or exists (
-            select from varve.withdrawn w where (w.dataset, w.partition) = (r.dataset, r.partition))
-            or g.is_shown then 'shown'
-        when r.retired_at > clock_timestamp() - %s::interval then 'recent'
-        when r.was_current and r.age <= %s and strpos(r.dataset, '#') = 0 then 'last'
-        when k.dataset is not null and k.age is null then 'broken'
-        when r.retired_at > clock_timestamp() - k.age or r.was_current and r.age <= k.last then 'declared'
-        when r.retired_at >= (select began from oldest) then 'in use'
-        else '' end
-    from retired r join varve.dataset d using (dataset)
-    left join varve.generation g on (g.dataset, g.number) = (r.dataset, r.generation)
-    left join unnest(%s::text[], %s::interval[], %s::int[]) as k (dataset, age, last) on k.dataset = r.dataset
-    order by r.dataset, r.partition, r.batch_id
+    select j.dataset, j.store, j.partition, j.batch_id, j.location, j.bytes, j.retired_at, case
+        when j.kept <> '' or not exists (select from stood_on) then j.kept
+        else (
+            select case
+                when max(s.until) > clock_timestamp() - %(older_than)s::interval then 'recent'
+                when max(s.until) > clock_timestamp() - j.retained then 'declared'
+                when max(s.until) >= (select began from oldest) then 'in use'
+                else '' end
+            from (
+                select p.batch_id, p.id, lead(p.id) over (order by p.id) as next from varve.publication p
+                where p.dataset = j.dataset and p.partition = j.partition
+            ) h join stood_on s on s.base >= h.id and (h.next is null or s.base < h.next)
+            where h.batch_id = j.batch_id
+        ) end
+    from judged j order by j.dataset, j.partition, j.batch_id
 """
 # Two statements: pins must be read after the batches are locked, or a pin that is set at this moment would be missed.
 LOCK_RETIRED = """
@@ -127,13 +156,16 @@ LOCK_RETIRED = """
 """
 MARK = """
     update varve.batch b set state = 'swept', swept_at = clock_timestamp()
-    from unnest(%s::text[], %s::bigint[]) as t (partition, batch_id)
+    from unnest(%s::text[], %s::bigint[], %s::timestamptz[]) as t (partition, batch_id, retired_at)
     where b.dataset = %s and (b.partition, b.batch_id) = (t.partition, t.batch_id) and b.state = 'retired'
       and not exists (select from varve.valid_pin p
         where (p.dataset, p.partition, p.batch_id) = (b.dataset, b.partition, b.batch_id))
       and not varve.in_environment(b.dataset, b.partition, b.batch_id)
       and not exists (select from varve.current c
         where (c.dataset, c.partition, c.batch_id) = (b.dataset, b.partition, b.batch_id))
+      and (b.retired_at is null or b.retired_at <= t.retired_at) and not exists (select from varve.former_overlay o
+        where (o.dataset, o.partition, o.batch_id) = (b.dataset, b.partition, b.batch_id)
+            and o.until > coalesce(t.retired_at, '-infinity'))
 """
 UNDELETED = """
     select b.dataset, coalesce(g.store, d.store), b.partition, b.batch_id, b.location, b.bytes, b.retired_at, ''

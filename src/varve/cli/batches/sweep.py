@@ -68,6 +68,7 @@ def sweep(
         if not dry_run:
             report.failed_builds = catalog.fail_dead_batches()
             history.forget_expired()
+            history.forget_left()
             _forget_environments(report)
             _finish_drops(report, history, stores, dataset)
             graph = _graph()

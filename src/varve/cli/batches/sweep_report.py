@@ -19,7 +19,7 @@ _KEPT_BECAUSE = {
     "pinned": "pinned",
     "environment": "an environment needs it",
     "shown": "the Hive table may still show it",
-    "recent": "retired too recently",
+    "recent": "retired too recently, or let go of by an environment",
     "last": "among the last of its partition",
     "declared": "as their datasets say by RETAIN BATCHES",
     "broken": "the files of their datasets have errors, and may say that they are retained",

@@ -448,6 +448,51 @@ def test_what_a_restored_dump_has_as_building_is_published_once_it_is_recovered(
     assert states(history, sales) == ["published"] * 2
 
 
+@pytest.mark.parametrize("declared_dead", [False, True])
+def test_what_a_restored_dump_has_as_building_is_retired_where_it_was_replaced_since(
+    catalog: Catalog, history: History, sales: Dataset, *, declared_dead: bool
+) -> None:
+    # After the dump both were published, one after the other; a third one has failed and is in no record.
+    builds = []
+    for _ in range(3):
+        builds.append(catalog.begin(sales, [PARIS], run_id="run", code_version="code"))
+        catalog.release(builds[-1])
+    first, second, _ = (build.batch_id for build in builds)
+    described = [
+        DescribedBatch(
+            sales.name, PARIS.path, build.batch_id, f"/lake/{build.batch_id}", "run", "code", 3, 100, 1, "hash", (),
+            (), {},
+        )
+        for build in builds
+    ]  # fmt: skip
+    at = dt.datetime(2026, 11, 1, 9, tzinfo=dt.UTC)
+    publications = [
+        Publication(batch_id, "publish", "run", "", at + number * DAY, {PARIS.path: batch_id.millis})
+        for number, batch_id in enumerate((first, second))
+    ]
+    if declared_dead:
+        catalog.fail_dead_batches()
+    else:
+        catalog.connection.execute("update varve.batch set state = 'building' where dataset = %s", [sales.name])
+    inventory = StoreInventory(sales.name, described, publications, [])
+    before = dt.datetime.now(dt.UTC)
+    recover(catalog.connection, StoreKind.LAKE, inventory)
+    catalog.fail_dead_batches()
+    followed(catalog, sales)
+    assert states(history, sales) == ["failed", "published", "retired"]
+    *_, replaced = history.batches(sales.name)
+    assert (replaced.location, replaced.published_at, replaced.failure) == (f"/lake/{first}", at, None)
+    assert replaced.retired_at is not None
+    assert replaced.retired_at > before - DAY
+    assert {row.kept for row in history.retired(sales.name, older_than=DAY, keep_last=0)} == {"recent"}
+    # It is repeated without any change, and readers may go back.
+    recover(catalog.connection, StoreKind.LAKE, inventory)
+    *_, again = history.batches(sales.name)
+    assert again == replaced
+    go_back(catalog, sales, {PARIS: first})
+    assert current(catalog, sales) == {PARIS.path: first}
+
+
 @pytest.mark.parametrize("state", ["building", "failed", "retired"])
 def test_what_is_current_is_swept_by_nobody_whatever_its_row_says(
     catalog: Catalog, history: History, sales: Dataset, state: str

@@ -1,6 +1,6 @@
 """Rebuilds a lost catalog from what its stores hold. Whatever the catalog still holds stays as it is.
 
-But for batches that become current: a dump that was restored may have them as building, as they were then.
+But for batches that were published: a dump that was restored may have them as building, as they were then.
 
 Not here: reading the stores (`Store.inventory`).
 """
@@ -119,13 +119,19 @@ def _insert(
 def _mark_published(
     connection: psycopg.Connection, inventory: StoreInventory, batches: dict[tuple[str, int], DescribedBatch]
 ) -> None:
-    """Let the rows of current batches say that they are published, as the store describes them."""
+    """Let the rows of batches that were published say so, as the store describes them; who is not current is retired.
+
+    Who is not is known from the store's own record only, and counts as retired now.
+    """
     published_at = _published_at(inventory, batches)
-    others = connection.execute(statements.NOT_AS_PUBLISHED, (inventory.dataset,)).fetchall()
+    recorded = published_at.keys() if inventory.publications else ()
+    others = connection.execute(statements.NOT_AS_PUBLISHED, {"dataset": inventory.dataset}).fetchall()
     rows = [
-        (batch.run_id, batch.code_version, batch.location, batch.rows, batch.size, batch.files, _inputs(batch),
-         batch.content, _statistics(batch), published_at.get(key), inventory.dataset, *key)
-        for key in others if (batch := batches.get(key)) is not None
+        (is_current, batch.run_id, batch.code_version, batch.location, batch.rows, batch.size, batch.files,
+         _inputs(batch), batch.content, _statistics(batch), published_at.get((path, batch_id)), is_current,
+         inventory.dataset, path, batch_id)
+        for path, batch_id, is_current in others
+        if (batch := batches.get((path, batch_id))) is not None and (is_current or (path, batch_id) in recorded)
     ]  # fmt: skip
     with connection.cursor() as cursor:
         cursor.executemany(statements.AS_PUBLISHED, rows)

@@ -1,6 +1,6 @@
 """The SQL of the recovery, one constant for each statement.
 
-None overwrites what the catalog still holds, but for the rows of batches that are current and do not say so.
+None overwrites what the catalog still holds, but for the rows of batches that were published and do not say so.
 """
 
 from __future__ import annotations
@@ -38,16 +38,25 @@ CURRENT = """
     on conflict (dataset, partition) do nothing
 """
 # A dump of a moment when they were computed has them as building: they would be declared dead, and their data swept.
+# The last column says whether the batch is current; others may have been replaced since.
 NOT_AS_PUBLISHED = """
-    select b.partition, b.batch_id from varve.current c join varve.batch b using (dataset, partition, batch_id)
-    where c.dataset = %s and b.state <> 'published' order by b.partition
+    select b.partition, b.batch_id, true
+    from varve.current c join varve.batch b using (dataset, partition, batch_id)
+    where c.dataset = %(dataset)s and b.state <> 'published'
+    union all
+    select b.partition, b.batch_id, false from varve.batch b
+    where b.dataset = %(dataset)s and b.state in ('building', 'staged', 'failed')
+      and not exists (select from varve.current c
+        where (c.dataset, c.partition, c.batch_id) = (b.dataset, b.partition, b.batch_id))
+    order by 1, 2
 """
 AS_PUBLISHED = """
-    update varve.batch set state = 'published', run_id = %s, code_version = %s, location = %s, rows = %s, bytes = %s,
-        files = %s, inputs = %s::jsonb, content = %s, statistics = %s::jsonb,
+    update varve.batch set state = case when %s then 'published' else 'retired' end, run_id = %s, code_version = %s,
+        location = %s, rows = %s, bytes = %s, files = %s, inputs = %s::jsonb, content = %s, statistics = %s::jsonb,
         published_at = coalesce(%s::timestamptz, published_at, clock_timestamp()),
-        staged_at = coalesce(staged_at, clock_timestamp()), retired_at = null, failure = null, failed_at = null,
-        broken = null, swept_at = null, deleted_at = null
+        staged_at = coalesce(staged_at, clock_timestamp()),
+        retired_at = case when %s then null else clock_timestamp() end, failure = null, failed_at = null, broken = null,
+        swept_at = null, deleted_at = null
     where dataset = %s and partition = %s and batch_id = %s
 """
 CLOCK = "update varve.clock set last_batch_id = greatest(last_batch_id, %s)"

@@ -100,13 +100,13 @@ def follow(spark: SparkSession, catalog: Catalog, layout: Layout, dataset: Datas
 
     catalog.lock_projection(dataset.name)
     try:
-        _evolve(spark, catalog, layout, dataset)
+        missing = _evolve(spark, catalog, layout, dataset)
         withdrawn = _withdraw(spark, catalog, layout, dataset)
         lagging = catalog.lagging(dataset.name)
         if not lagging:
             return withdrawn
         projected = catalog.ever_projected(dataset.name, lagging)
-        if len(projected) < len(lagging) and not spark.catalog.tableExists(table_name(dataset)):
+        if missing:
             # A new table shows no partition at all, also none that did not lag: an earlier table may have been lost.
             _begin_again(spark, catalog, layout, dataset)
             lagging, projected = catalog.lagging(dataset.name), set()
@@ -129,15 +129,18 @@ def follow(spark: SparkSession, catalog: Catalog, layout: Layout, dataset: Datas
         catalog.unlock_projection(dataset.name)
 
 
-def _evolve(spark: SparkSession, catalog: Catalog, layout: Layout, dataset: Dataset) -> None:
-    """Give the table the columns that the dataset declares now.
+def _evolve(spark: SparkSession, catalog: Catalog, layout: Layout, dataset: Dataset) -> bool:
+    """Give the table the columns that the dataset declares now. Returns whether it has seen that there is no table.
 
     New columns are added in place. Spark's catalog cannot widen a column or take one away, so that the table is created
     again over the same files; readers may find it missing for a moment.
+
+    Where the columns are shown already, nobody asks: a table that was lost is noticed by the statements that move it.
     """
     if catalog.shown_columns(dataset.name) == declaration(dataset):
-        return
-    if spark.catalog.tableExists(table_name(dataset)):
+        return False
+    is_there = spark.catalog.tableExists(table_name(dataset))
+    if is_there:
         types = {field.name: field.dataType.simpleString() for field in spark.table(table_name(dataset)).schema.fields}
         columns = (*dataset.schema.columns, *dataset.partition_columns)
         existing = [column for column in columns if column.name in types]
@@ -156,6 +159,7 @@ def _evolve(spark: SparkSession, catalog: Catalog, layout: Layout, dataset: Data
         elif added := [column for column in dataset.schema.columns if column not in existing]:
             spark.sql(statements.add_columns_sql(dataset, added))
     catalog.set_shown_columns(dataset)
+    return not is_there
 
 
 def _withdraw(spark: SparkSession, catalog: Catalog, layout: Layout, dataset: Dataset) -> int:

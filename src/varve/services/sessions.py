@@ -60,9 +60,9 @@ _TOO_WEAK = ("off", "local")
 
 
 _SETTINGS = """
-    select pg_catalog.set_config(s.name, w.value, {local})
-    from (values {wanted}) w (name, value) join pg_catalog.pg_settings s on s.name = w.name
-    where s.setting <> w.value and (s.name <> 'synchronous_commit' or s.setting in ({weak}))
+    select pg_catalog.set_config(w.name, w.value, {local})
+    from (values {wanted}) w (name, value) cross join lateral pg_catalog.current_setting(w.name, true) s (setting)
+    where s.setting <> w.value and (w.name <> 'synchronous_commit' or s.setting in ({weak}))
 """
 
 

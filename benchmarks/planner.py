@@ -127,7 +127,9 @@ def change(folder: Path, count: int) -> None:
     """Another number in the query of every tenth dataset, but in no column that others read."""
     for place in range(1, count + 1, 10):
         file = folder / f"d{place}.sql"
-        file.write_text(file.read_text().replace(f"r.amount > {place})", f"r.amount > {place + count})"))
+        text = file.read_text()
+        assert f"r.amount > {place})" in text, text
+        file.write_text(text.replace(f"r.amount > {place})", f"r.amount > {place + count})"))
 
 
 def lay_peer(folder: Path, count: int) -> None:

@@ -106,7 +106,7 @@ def by_key(
     others = [column for column in dataset.read_columns() if column.name not in keys]
     old, new = (_prefixed(frame, names, prefix) for frame, prefix in ((before, "a"), (after, "b")))
     places = {name: place for place, name in enumerate(names)}
-    same_key = [F.col(f"a{places[name]}").eqNullSafe(F.col(f"b{places[name]}")) for name in keys]
+    same_key = [F.lit(True), *(F.col(f"a{places[name]}").eqNullSafe(F.col(f"b{places[name]}")) for name in keys)]  # noqa: FBT003
     differs = {
         column.name: ~_comparable(column, f"a{places[column.name]}").eqNullSafe(
             _comparable(column, f"b{places[column.name]}")

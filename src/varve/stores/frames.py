@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from varve.model.build import Build
     from varve.model.partitions.key import PartitionKey
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 # Values as JSON that say all of them: Spark's own defaults leave out NULLs, and cut times to milliseconds.
 JSON_OPTIONS = {
     "ignoreNullFields": "false",
@@ -40,11 +40,11 @@ _WIDENS: dict[Kind, frozenset[Kind]] = {
 _WHOLE_DIGITS = {Kind.TINYINT: 3, Kind.SMALLINT: 5, Kind.INT: 10, Kind.BIGINT: 19}
 
 
-def folded(combine: Callable[[T, T], T], parts: Sequence[T]) -> T:
+def folded(combine: Callable[[_T, _T], _T], parts: Sequence[_T]) -> _T:
     """As functools.reduce, but in pairs, pairs of pairs, and so on.
 
     Spark Connect cannot send what is nested deeper than some fifty levels: conditions on many columns or partitions,
-    and unions of many frames.
+    and unions of many frames. There must be one part at least.
     """
     while len(parts) > 1:
         pairs = [combine(parts[place], parts[place + 1]) for place in range(0, len(parts) - 1, 2)]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from typing import TYPE_CHECKING, TypeAlias
 
 import pendulum
@@ -256,7 +256,7 @@ class TimeDimension:
             raise VarveError(f"dimension {self.name}: end {self.end} is not after start {self.start}.")
         if self.end_offset < 0:
             raise VarveError(f"dimension {self.name}: end_offset {self.end_offset} is less than 0.")
-        if problem := self.window_keys.format_problem(self.sample()):
+        if self.key_format is not None and (problem := _format_problem(self)):
             raise VarveError(f"dimension {self.name}: {problem}")
         self._check_columns()
 
@@ -397,6 +397,12 @@ def check_name(name: str) -> None:
             f"dimension {name!r}: a name is lower-case letters, digits and _, as it is also a column; not batch_id, "
             "which names the folders of batches."
         )
+
+
+@lru_cache(maxsize=1_000)
+def _format_problem(dimension: TimeDimension) -> str:
+    """Why its key format does not tell its windows apart; "" where it does. Most datasets have a few dimensions."""
+    return dimension.window_keys.format_problem(dimension.sample())
 
 
 def bound_problem(calendar: WindowCalendar, moment: pendulum.DateTime, *, is_start: bool) -> str:

@@ -531,3 +531,28 @@ def test_many_files_of_one_dataset_keep_no_other_waiting(
             assert set(world.current(ENDS)) == {"day=2026-10-31"}
             world.until_quiet()
         assert len(world.current(HOURS)) == len(many)
+
+
+def test_a_folder_that_takes_longer_to_list_than_its_share_is_taken_all_the_same(
+    world_settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    global DEFS  # noqa: PLW0603 - as above
+    DEFS = build_defs(ASSETS)
+    monkeypatch.setenv("VARVE_SENSOR_SECONDS", "1")
+    listed = Landing.files
+
+    def files(self: Landing, dataset: Dataset) -> Any:
+        found = list(listed(self, dataset))
+        if dataset is HOURS:
+            time.sleep(1.1)
+        return found
+
+    with dg.DagsterInstance.ephemeral() as instance, mock.patch.object(Landing, "files", files):
+        world = World(world_settings, instance)
+        for hour in range(3):
+            world.step(Send("hours", f"2026-10-31T0{hour}", "n\n1\n", 0.0))
+        world.step(Send("days", "2026-10-31", "n\n1\n", 0.0))
+        for _ in range(6):
+            world.tick()
+        assert len(world.current(HOURS)) == 3
+        assert set(world.current(DAYS)) == {"day=2026-10-31"}

@@ -146,6 +146,24 @@ def test_all_settled_files_of_a_partition_are_taken_together_and_again_when_anot
     assert list(less) == parts[:1]
 
 
+def test_a_file_that_is_sent_again_is_waited_for_and_the_others_are_not_taken_without_it() -> None:
+    first, second = (replace(file("2026-11-21"), uri=f"/landing/2026-11-21/{name}.csv") for name in ("a", "b"))
+    arrived = {"day=2026-11-21": Arrived("", stamp_of([first, second]))}
+    sent_again = replace(second, changed_at=NOW - 1, stamp="being sent")
+    decisions = look(first, sent_again, arrived=arrived)
+    assert (taken(decisions), decisions.standing) == ([], {"day=2026-11-21"})
+    assert kinds(decisions) == {second.uri: RejectionKind.SETTLING}
+    ((_, both),) = look(first, sent_again, now=NOW + 10, before=decisions, arrived=arrived).take
+    assert list(both) == [first, sent_again]
+
+
+def test_a_rejection_is_the_same_when_it_comes_back_from_the_catalog() -> None:
+    # A file system counts nanoseconds, and the catalog microseconds.
+    at = NOW - 60.123456789
+    (rejected,) = look(file("notes", at)).rejected.values()
+    assert rejected.changed_at == float(f"{at:.6f}")
+
+
 def test_a_file_with_a_wrong_clock_that_was_taken_stays_taken_when_another_arrives() -> None:
     future, new = (replace(file("2026-11-21"), uri=f"/landing/2026-11-21/{name}.csv") for name in ("a", "b"))
     future = replace(future, changed_at=NOW + 1e6, stamp="future")

@@ -45,3 +45,12 @@ def test_a_worker_without_varve_reads_files_and_names_the_one_with_a_bad_row(tmp
         "[{'a': 7, 'day': 'monday'}]",
         f"{tasks.MARK}{str(bad).encode().hex()}{tasks.MARK}",
     ]
+
+
+def test_a_file_with_two_colons_in_its_name_is_one_file(tmp_path: Path) -> None:
+    (file := tmp_path / "EU::west.csv").write_text("a\n7\n")
+    reading = FileReading((DeclaredColumn("a", "INT", pa.int32()),))
+    for uri in (str(file), file.as_uri().replace("%3A", ":")):
+        piece = tasks.FilePiece(FileSource(uri, "csv"), ("EU::west",), 1)
+        (chunk,) = tasks.chunks_of(piece, reading, ["region"])
+        assert chunk.columns[0].to_pylist() == [7]

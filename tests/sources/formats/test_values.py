@@ -260,3 +260,46 @@ def test_a_text_between_quotes_is_no_null_in_a_column_of_texts() -> None:
     # What is refused is told and kept as it stood in the file.
     (bad,) = read(b'a,c\n"NA",x\n', wanted(a="STRING", c="INT")).problems
     assert bad.raw == '"NA",x'
+
+
+def parquet_of(**columns: pa.Array) -> bytes:
+    buffer = io.BytesIO()
+    pq.write_table(pa.table(columns), buffer)
+    return buffer.getvalue()
+
+
+def test_a_column_of_nothing_but_null_has_no_type_in_a_file_and_every_type_in_a_dataset() -> None:
+    nulls = pa.nulls(2)
+    for kind in KINDS:
+        assert read(parquet_of(a=nulls), wanted(a=kind), "parquet").columns[0].null_count == 2, kind
+
+
+def test_moments_that_a_file_spells_as_words_of_a_dictionary_are_read_in_the_zone() -> None:
+    plain = pa.array([dt.datetime(2026, 7, 1, 12), None], pa.timestamp("us"))  # noqa: DTZ001 - the zone is said below
+    paris = Spelling(timezone="Europe/Paris")
+    of_words = parquet_of(a=plain.dictionary_encode())
+    for content in (of_words, parquet_of(a=plain)):
+        values = read(content, wanted(a="TIMESTAMP"), "parquet", spelling=paris).columns[0].to_pylist()
+        assert values == [dt.datetime(2026, 7, 1, 10, tzinfo=UTC), None]
+
+
+def test_what_a_library_cannot_read_is_the_error_of_its_file() -> None:
+    late = pa.array([300_000_000_000_000_000], pa.timestamp("us"))
+    with pytest.raises(BadFile, match="it cannot be read as parquet"):
+        read(parquet_of(a=late), wanted(a="TIMESTAMP"), "parquet", spelling=Spelling(timezone="Europe/Paris"))
+    buffer = io.BytesIO()
+    schema = {"type": "record", "name": "row", "fields": [{"name": "a", "type": "long"}]}
+    fastavro.writer(buffer, schema, [{"a": number} for number in range(1_000)], codec="deflate")
+    content = bytearray(buffer.getvalue())
+    # All of the packed rows, up to the mark of 16 bytes that ends their block.
+    content[-1_600:-20] = b"\xff" * 1_580
+    with pytest.raises(BadFile, match="it is no whole avro file"):
+        read(bytes(content), wanted(a="BIGINT"), "avro")
+    with pytest.raises(BadFile, match="it cannot be read as csv"):
+        read(b"a\n1\n", wanted(a="INT"), encoding="utf-16")
+
+
+def test_a_blank_line_is_a_row_of_a_file_of_one_column_only() -> None:
+    of_two = read(b"a,day\n1,x\n\n2,y\n", wanted(a="INT"), extra=True)
+    assert (of_two.columns[0].to_pylist(), told(of_two)) == ([1, 2], [])
+    assert read(b"a\n1\n\n2\n", wanted(a="INT")).columns[0].to_pylist() == [1, None, 2]

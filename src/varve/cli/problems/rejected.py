@@ -64,9 +64,14 @@ def show_rejected_rows(console: Console, partitions: Sequence[Mapping[str, Any]]
         console.print(f"and {len(partitions) - _LISTED:,} more partitions with rejected rows; --json lists them all.")
 
 
-def left_out_values(connection: psycopg.Connection) -> list[dict[str, Any]]:
-    """Return what the last ticks of the sensors could not do, as plain values."""
-    return [
+def left_out_values(
+    connection: psycopg.Connection, not_planned: Mapping[str, str] | None = None
+) -> list[dict[str, Any]]:
+    """Return what the last ticks of the sensors could not do, as plain values.
+
+    With them come the datasets that could not be planned just now, with the reason, where no sensor has said so.
+    """
+    noted = [
         {
             "dataset": left_out.dataset,
             "kind": left_out.kind,
@@ -76,6 +81,13 @@ def left_out_values(connection: psycopg.Connection) -> list[dict[str, Any]]:
             "since": _text(left_out.since),
         }
         for left_out in RejectedArrivals(connection).left_out()
+    ]
+    told = {entry["dataset"] for entry in noted if entry["kind"] == "plan"}
+    now = _text(pendulum.now("UTC").timestamp())
+    return noted + [
+        {"dataset": name, "kind": "plan", "partitions": [], "reason": reason, "sensor": "", "since": now}
+        for name, reason in (not_planned or {}).items()
+        if name not in told
     ]
 
 

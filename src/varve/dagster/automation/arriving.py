@@ -47,8 +47,8 @@ class ArrivalLook:
     """One look at the datasets that arrive; each gets its share of the time budget.
 
     Attributes:
-        cursor: by dataset name, when the dataset was last looked at completely, in epoch seconds. It only decides
-            which dataset comes first: what was taken is in the catalog.
+        cursor: by dataset name, when the dataset was last looked at, in epoch seconds. It only decides which dataset
+            comes first: what was taken is in the catalog.
         left_out: the datasets that could not be looked at.
     """
 
@@ -65,17 +65,19 @@ class ArrivalLook:
         Raises psycopg.Error where the catalog cannot be reached: then errors cannot be noted either.
         """
         stop = time.monotonic() + self.settings.sensor_seconds
-        # The dataset whose last look is longest ago comes first: a slow dataset must not keep the others waiting.
+        # The dataset whose last look is longest ago comes first: a slow dataset must not keep the others waiting. It
+        # comes last at the next look, where it has all the time that they leave.
         by_last_look = sorted(datasets, key=lambda dataset: self.cursor.get(dataset.name, 0.0))
         for position, dataset in enumerate(by_last_look):
             now = time.monotonic()
             if now >= stop:
                 break
-            share = now + (stop - now) / (len(by_last_look) - position)
+            share = (stop - now) / (len(by_last_look) - position)
             try:
-                complete = (
-                    self._take_external(dataset) if dataset.external is not None else self._take_files(dataset, share)
-                )
+                if dataset.external is not None:
+                    self._take_external(dataset)
+                else:
+                    self._take_files(dataset, share)
             except psycopg.Error:
                 if self.catalog.connection.closed or self.catalog.connection.broken:
                     raise
@@ -83,8 +85,7 @@ class ArrivalLook:
             except Exception:  # noqa: BLE001 - a defect of one dataset must not keep the files of all others waiting
                 self._note_failure(dataset)
             else:
-                if complete:
-                    self.cursor[dataset.name] = time.time()
+                self.cursor[dataset.name] = time.time()
         names = {dataset.name for dataset in datasets}
         return cursor_text({name: looked_at for name, looked_at in self.cursor.items() if name in names})
 
@@ -99,8 +100,11 @@ class ArrivalLook:
         source = dataset.external or "its landing folder"
         self.log.error("%s: %s was not looked at: %s", dataset, source, reason, exc_info=error)
 
-    def _take_files(self, dataset: Dataset, stop: float) -> bool:
-        """Take the files of one dataset until `stop`, in monotonic seconds; return whether all were looked at."""
+    def _take_files(self, dataset: Dataset, seconds: float) -> None:
+        """Take the files of one dataset, for so long after its folder was listed, and of one partition at least.
+
+        A folder may take longer to list than the share of its dataset: it would never get any further.
+        """
         rejections, declared = RejectedArrivals(self.catalog.connection), declaration_of(dataset)
         rejected_before, arrived_files = rejections.of(dataset.name), self.catalog.arrived_files(dataset.name)
         landing, parts = Landing(self.settings.landing), Parts(self.catalog.connection)
@@ -116,10 +120,10 @@ class ArrivalLook:
             open_partitions,
         )
         look = sorter.sort(landing.files(dataset))
-        complete, taken_files = True, self._taken_files(dataset, [key for key, _ in look.take])
-        for key, files in look.take:
-            if time.monotonic() > stop:
-                complete = False
+        stop = time.monotonic() + seconds
+        taken_files = self._taken_files(dataset, [key for key, _ in look.take])
+        for position, (key, files) in enumerate(look.take):
+            if position and time.monotonic() > stop:
                 # The files were not inspected in this look, so that earlier rejections of them stay.
                 look.rejected |= {file.uri: rejected_before[file.uri] for file in files if file.uri in rejected_before}
                 continue
@@ -140,7 +144,6 @@ class ArrivalLook:
         departed = [path for path in arrived_files if path not in look.standing]
         self.catalog.departed_unused(dataset.name, departed, landing_source(dataset))
         self._write_rejected(rejections, dataset, rejected_before, look.rejected)
-        return complete
 
     def _fingerprint(self, dataset: Dataset, path: str) -> str:
         """Return the fingerprint of what has arrived of a partition; "" where nothing has."""
@@ -157,7 +160,7 @@ class ArrivalLook:
             for path, batch_parts in parts.items()
         }
 
-    def _take_external(self, dataset: Dataset) -> bool:
+    def _take_external(self, dataset: Dataset) -> None:
         """Note in the catalog which partitions an external table has now, and which of them changed."""
         assert dataset.external is not None
         sessions: list[SparkSession] = []
@@ -195,7 +198,6 @@ class ArrivalLook:
         if known_tokens:
             self.catalog.departed(dataset.name, list(known_tokens))
         self._write_rejected(rejections, dataset, rejected_before, rejected)
-        return True
 
     def _write_rejected(
         self,
@@ -242,7 +244,7 @@ def _inspected_files(
                 inspected.append(Inspected(file.uri, file.size, arrived()))
                 continue
             rejected[file.uri] = sorter.rejected(file, kind, str(error), key)
-        except (OSError, ValueError) as error:
+        except Exception as error:  # noqa: BLE001 - an odd file must not keep all later files of its dataset waiting
             rejected[file.uri] = sorter.rejected(
                 file, RejectionKind.UNREADABLE, f"{type(error).__name__}: {error}", key
             )

@@ -55,7 +55,15 @@ def elements_of(text: str) -> Iterator[Element]:
         if literal:
             yield literal
         literal = ""
-        yield AnyText() if match[3] else Field(match[1], match[2] or "")
+        if match[3]:
+            yield AnyText()
+            continue
+        # A field is within one name: `{day:%Y/%m}` is a folder for each year, and a name.
+        first, *others = (match[2] or "").split("/")
+        yield Field(match[1], first)
+        for form in others:
+            yield "/"
+            yield Field(match[1], form)
     if literal + text[place:]:
         yield literal + text[place:]
 
@@ -115,6 +123,9 @@ def window_written(dimension: Dimension, written: Sequence[tuple[str, str]]) -> 
     texts, formats = " ".join(text for _, text in written), " ".join(form for form, _ in written)
     try:
         start = dt.datetime.strptime(texts, formats)  # noqa: DTZ007 - the clock of the dimension's zone
+    except re.error:
+        # A part of the time stands in it twice.
+        return _window_written_once(dimension, written)
     except ValueError:
         raise UnknownPartition(f"{texts!r} is no {dimension.name} as {formats} writes it.") from None
     if start.tzinfo is None:
@@ -134,6 +145,19 @@ def window_written(dimension: Dimension, written: Sequence[tuple[str, str]]) -> 
             f"{texts!r} is another spelling of {value}{f', {spelt[0]!r}' if spelt[0] else ''}; name it so."
         )
     return value
+
+
+def _window_written_once(dimension: TimeDimension, written: Sequence[tuple[str, str]]) -> Value:
+    """The window that one of the pairs says by itself, where the others say the same."""
+    for pair in written if len(written) > 1 else ():
+        try:
+            value = window_written(dimension, [pair])
+        except UnknownPartition:
+            continue
+        if all(written_start(dimension, value, form) == text for form, text in written):
+            return value
+    shown = " and ".join(f"{text!r} ({form})" for form, text in written)
+    raise UnknownPartition(f"{shown} do not say together which {dimension.name} it is.")
 
 
 def written_start(dimension: TimeDimension, value: Value, form: str) -> str | None:

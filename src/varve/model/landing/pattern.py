@@ -175,7 +175,16 @@ class FilePattern:
             moments = [(field.format, text) for field, text in own_texts if field.format]
             candidates = [dimension.parse_columns(columns)] if columns else []
             candidates += [value_spelt(dimension, text) for text in plain]
-            candidates += [window_written(dimension, moments)] if moments else []
+            if candidates:
+                # What says the time once more, or a part of it, is compared and says no window by itself.
+                assert not moments or isinstance(dimension, TimeDimension)
+                for form, text in moments:
+                    if (wanted := written_start(dimension, candidates[0], form)) not in {text, None}:  # type: ignore[arg-type]
+                        raise UnknownPartition(
+                            f"its name says of {dimension.name} both {candidates[0]} and {text} ({form}), not {wanted}."
+                        )
+            else:
+                candidates = [window_written(dimension, moments)]
             if other := next((value for value in candidates if value != candidates[0]), None):
                 raise UnknownPartition(f"its name says of {dimension.name} both {candidates[0]} and {other}.")
             values.append(candidates[0])

@@ -157,6 +157,9 @@ class Sorter:
                 decisions.rejected[file.uri] = rejection
         if settled_files:
             decisions.standing.add(key.path)
+        if len(settled_files) < len(files) and not taken <= {file.token for file in files}:
+            # A file that was taken is being sent again: without it rows would be missing that readers have now.
+            return
         if settled_files and (
             arrived is None or not stamp_of(settled_files) or stamp_of(settled_files) != arrived.stamp
         ):
@@ -201,7 +204,8 @@ class Sorter:
         seen_at = old.seen_at if old is not None and same else self.now
         return Rejected(
             file.uri, kind, reason, since, seen_at, None if key is None else key.path, file.size, file.stamp,
-            file.changed_at, until, self.declared,
+            # As the catalog keeps it: with more digits it would differ from what is there at each look.
+            round(file.changed_at, 6), until, self.declared,
         )  # fmt: skip
 
     def not_there(self, key: PartitionKey) -> tuple[RejectionKind, str, float | None] | None:

@@ -12,21 +12,26 @@ from varve.sources.formats.chunk import CHUNK_ROWS, Chunk, ChunkBuilder, chunk_o
 from varve.sources.formats.file_reading import BadFile, FileReading, first_line, refuse_columns
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 
 def avro_chunks(file: Any, reading: FileReading, key: Mapping[str, Any]) -> Iterator[Chunk]:
     """The rows of an unpacked Avro file of the partition `key`. Raises BadFile."""
     import fastavro
 
+    reader, place = _read(lambda: fastavro.reader(file)), 0
+    schema = reader.writer_schema
+    refuse_columns([field["name"] for field in schema["fields"]] if isinstance(schema, dict) else [], reading)
+    while rows := cast("list[dict[str, Any]]", _read(lambda: list(itertools.islice(reader, CHUNK_ROWS)))):
+        yield chunk_of_objects(rows, ChunkBuilder(range(place + 1, place + 1 + len(rows)), {}), reading, key)
+        place += len(rows)
+
+
+def _read(what: Callable[[], Any]) -> Any:
+    """What the library returns. Raises BadFile for whatever it raises: each codec of a block has errors of its own."""
     try:
-        reader = fastavro.reader(file)
-        schema, place = reader.writer_schema, 0
-        refuse_columns([field["name"] for field in schema["fields"]] if isinstance(schema, dict) else [], reading)
-        while rows := cast("list[dict[str, Any]]", list(itertools.islice(reader, CHUNK_ROWS))):
-            yield chunk_of_objects(rows, ChunkBuilder(range(place + 1, place + 1 + len(rows)), {}), reading, key)
-            place += len(rows)
-    except BadFile:
+        return what()
+    except OSError:
         raise
-    except (ValueError, KeyError, IndexError, TypeError, EOFError, fastavro.schema.SchemaParseException) as error:
+    except Exception as error:
         raise BadFile(f"it is no whole avro file: {first_line(error)}.") from error

@@ -26,6 +26,7 @@ def csv_chunks(file: Any, reading: FileReading, key: Mapping[str, Any]) -> Itera
     all_records = records_of(file, reading)
     records = iter(all_records)
     names = reading.names if reading.header == "none" else header_of(records, reading)
+    all_records.blank_lines = len(names) == 1
     declared = [(column, names.index(column.name)) for column in reading.columns]
     keys = [
         (column, names.index(column.name)) for column in reading.keys if column.name in names and column.name in key
@@ -69,7 +70,7 @@ def header_of(records: Iterator[tuple[int, list[str], str]], reading: FileReadin
 def records_of(file: Any, reading: FileReading) -> Records:
     """The records of an unpacked CSV file."""
     lines = lines_of(file, reading.encoding)
-    return Records(lines, reading.separator, reading.quote, blank_lines=len(reading.columns) == 1, nulls=reading.nulls)
+    return Records(lines, reading.separator, reading.quote, nulls=reading.nulls)
 
 
 def _header_problem(names: Sequence[str], reading: FileReading) -> str:

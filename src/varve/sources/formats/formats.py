@@ -6,6 +6,8 @@ Not here: what each format does with its files (csv_files.py, json_lines.py, avr
 
 from __future__ import annotations
 
+import lzma
+import zlib
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     from varve.sources.formats.chunk import Chunk
 
 _BLOCK = 1 << 20
+# What the libraries raise for a file that is damaged, or that holds what they do not read.
+_DAMAGED = (pa.ArrowException, ValueError, OverflowError, EOFError, zlib.error, lzma.LZMAError)
 
 
 def chunks(
@@ -32,7 +36,7 @@ def chunks(
     read = {"csv": csv_chunks, "jsonl": json_chunks, "parquet": parquet_chunks, "avro": avro_chunks}[source.format]
     try:
         yield from read(unpacked(file, source.compression), reading, key or {})
-    except (pa.ArrowInvalid, EOFError) as error:
+    except _DAMAGED as error:
         raise BadFile(f"it cannot be read as {source.format}: {first_line(error)}.") from error
     except OSError as error:
         if source.compression or source.unit != "line":
@@ -56,5 +60,5 @@ def look(file: Any, source: FileSource, reading: FileReading) -> None:
             while read := second_stream.read(_BLOCK):
                 last = read
             refuse_unended(last, reading)
-    except (OSError, pa.ArrowInvalid) as error:
+    except (OSError, *_DAMAGED) as error:
         raise BadFile(f"it is no whole {source.compression or source.format} file: {first_line(error)}.") from error

@@ -79,10 +79,14 @@ def _row_of(batch: pa.RecordBatch) -> Callable[[int], str]:
 
 def _cast(values: pa.Array, column: DeclaredColumn, reading: FileReading) -> pa.Array:
     """The values cast to the declared type. Raises ArrowInvalid where the cast might lose something."""
+    kinds = pa.types
+    if kinds.is_dictionary(values.type):
+        values = values.dictionary_decode()
     if values.type == column.kind:
         return values
-    kinds = pa.types
-    local = kinds.is_timestamp(column.kind) and (values.type.tz is None) != (column.kind.tz is None)
+    # A column of nothing but NULL may have a type of its own, which has no zone.
+    instants = kinds.is_timestamp(column.kind) and kinds.is_timestamp(values.type)
+    local = instants and (values.type.tz is None) != (column.kind.tz is None)
     from_binary = kinds.is_floating(values.type) and not kinds.is_float64(column.kind)
     to_binary = kinds.is_floating(column.kind) and not kinds.is_floating(values.type)
     if local or from_binary or to_binary or kinds.is_nested(column.kind):

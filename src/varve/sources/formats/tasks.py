@@ -50,11 +50,21 @@ class BadRows(Exception):
 
 def chunks_of(piece: FilePiece, reading: FileReading, names: Sequence[str]) -> Iterator[Chunk]:
     """The chunks of a file with their problems; `names` are the partition columns. Raises BadFile."""
-    import fsspec
-
-    files, path = fsspec.core.url_to_fs(piece.source.uri)
+    files, path = _opened(piece.source.uri)
     with files.open(path, "rb") as file:
         yield from chunks(file, piece.source, reading, dict(zip(names, piece.values, strict=True)))
+
+
+def _opened(uri: str) -> tuple[Any, str]:
+    """The file system of a file and the path in it, as `services.files.open_files`, which a worker may not have."""
+    import fsspec
+
+    scheme, separator, _ = uri.partition("://")
+    if "::" in uri and "::" not in (scheme if separator else ""):
+        kind = fsspec.get_filesystem_class(scheme if separator else "file")
+        return kind(**kind._get_kwargs_from_urls(uri)), kind._strip_protocol(uri)
+    files, path = fsspec.core.url_to_fs(uri)
+    return files, path
 
 
 def file_batches(

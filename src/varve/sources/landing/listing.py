@@ -74,6 +74,8 @@ def listed(dataset: Dataset, folder: str, of: Sequence[PartitionKey] | None = No
             )
         if problem := _problem_of(dataset, f"{folder}/{name}", entry):
             problems[name] = (RejectionKind.FORMAT, problem)
+        if printable(name) != name:
+            problems[name] = (RejectionKind.FORMAT, "its name is no UTF-8; rename it.")
     taken = (
         {} if pattern.many else spelt_first({name: key for name, key in keys.items() if name not in problems}, pattern)
     )
@@ -88,9 +90,15 @@ def listed(dataset: Dataset, folder: str, of: Sequence[PartitionKey] | None = No
             problem = f"{taken[key]} is a file of the same partition, {key.path}, and is taken; remove one of them."
         key_text = name if key is None else dataset.partitioning.to_dagster(key)
         yield LandingFile(
-            entry["changed_at"], key_text, f"{folder}/{name}", entry.get("size") or 0, entry["stamp"], problem, kind,
+            entry["changed_at"], printable(key_text), f"{folder}/{printable(name)}", entry.get("size") or 0,
+            entry["stamp"], problem, kind,
             temporary=name.endswith(_UNFINISHED),
         )  # fmt: skip
+
+
+def printable(name: str) -> str:
+    """The name of a file as it can be written: bytes that are no UTF-8, as of a Latin name, in hexadecimal digits."""
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 def _problem_of(dataset: Dataset, uri: str, entry: dict[str, Any]) -> str:

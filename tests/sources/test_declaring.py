@@ -49,6 +49,7 @@ def imported(columns: str, *partitions: str, copies: bool = False) -> Dataset:
         ("year STRING, month STRING, day STRING", ("2022 3 1", "2022 11 20"), "2022-03-01"),
         ("day STRING, hour STRING", ("2022-03-01 07", "2022-03-02 00"), "2022-03-01T07"),
         ("dt STRING, hr INT", ("2022-03-01 7", "2022-03-02 0"), "2022-03-01T07"),
+        ("year INT, month TINYINT, day SMALLINT", ("2022 3 1", "2022 11 20"), "2022-03-01"),
     ],
 )
 def test_columns_of_time_become_a_series_from_the_first_window_that_is_there(

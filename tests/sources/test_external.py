@@ -529,3 +529,34 @@ def test_a_dataset_without_partitions_is_a_whole_table_behind_a_jdbc_driver(till
         ("y", 2, ZURICH),
         ("z", 3, ZURICH),
     ]
+
+
+@pytest.mark.parametrize(("kind", "found"), [("DATE", "text"), ("DATE", "character varying"), ("INT", "text")])
+def test_keys_that_a_table_spells_as_texts_are_not_taken_for_dates_or_numbers(
+    shop: Shop, kind: str, found: str
+) -> None:
+    shop.run(f'create table "Sales".texts (product text, day {found})')
+    shop.run("insert into \"Sales\".texts values ('x', '2022-03-01')")
+    today = "CAST(t AS DATE)" if kind == "DATE" else "CAST(DATE_FORMAT(t, 'yyyyMMdd') AS INT)"
+    text = (
+        f"CREATE DATASET shop.texts (product STRING) PARTITIONED BY (day {kind}) "
+        f"FOR t IN TIMESERIES(INTERVAL 1 DAY, START '2022-03-01') INSERT (day = {today}) "
+        f"EXTERNAL OPTIONS (source = 'postgres', table = 'Sales.texts', url = '{URL}')"
+    )
+    dataset = compiled([SourceFile("texts.sql", text)], {})["shop.texts"].dataset
+    message = f"does not fit the declaration: day is declared {kind}, found {found}"
+    with pytest.raises(BadInput, match=message):
+        opened(dataset, shop.settings, shop.spark).listed(dataset)
+
+
+def test_a_data_column_called_location_is_not_where_the_files_are(settings: Settings, spark: SparkSession) -> None:
+    name = f"default.located_{uuid.uuid4().hex[:8]}"
+    frame = spark.createDataFrame([("Rome", 1, "2022-03-01", HARE)], "Location STRING, n INT, day STRING, store STRING")
+    frame.write.partitionBy("day", "store").saveAsTable(name)
+    try:
+        dataset = declared(f"source = 'table', table = '{name}'", "Location STRING, n INT")
+        external = opened(dataset, settings, spark)
+        assert set(external.listed(dataset).partitions) == {key(1, HARE)}
+        assert rows(external, dataset, key(1, HARE)) == [("Rome", 1, "2022-03-01", HARE)]
+    finally:
+        spark.sql(f"DROP TABLE {name}")

@@ -116,7 +116,7 @@ def _partition_lines(table: ExistingTable) -> Iterator[str]:
 def _key_type(column: TableColumn, *, of_series: bool) -> str:
     """The type of a partition column: whole numbers of a list are BIGINT, and texts of whatever else STRING."""
     if of_series:
-        return column.type
+        return _type_in_series(column)
     return "BIGINT" if column.type in _WHOLE else "STRING"
 
 
@@ -217,7 +217,12 @@ def _expression(column: TableColumn, form: str) -> str:
     if column.type == "DATE":
         return f"CAST({_VARIABLE} AS DATE)"
     written = f"DATE_FORMAT({_VARIABLE}, {_quoted(form)})"
-    return f"CAST({written} AS {column.type})" if column.type in _WHOLE else written
+    return f"CAST({written} AS {_type_in_series(column)})" if column.type in _WHOLE else written
+
+
+def _type_in_series(column: TableColumn) -> str:
+    """The type of a partition column of time, which has no smaller numbers than INT."""
+    return "INT" if column.type in {"TINYINT", "SMALLINT"} else column.type
 
 
 def _named(column: TableColumn) -> str:

@@ -31,7 +31,7 @@ from varve.sources.external.tables import (
 )
 from varve.stores.folders import metastore
 from varve.stores.folders.listing import ListedFile, listed_files
-from varve.stores.frames import in_partitions
+from varve.stores.frames import described_location, in_partitions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -163,7 +163,7 @@ class HiveTable:
             rows = self.spark().sql(f"DESCRIBE EXTENDED {self._quoted}{of_partition}").collect()
         except AnalysisException:
             return None
-        return next((str(row[1]) for row in rows if row[0] == "Location"), None)
+        return described_location(rows)
 
     def _by_metastore(self, dataset: Dataset) -> list[tuple[dict[str, str | None], str]]:
         assert self.uris is not None

@@ -59,6 +59,7 @@ _FITS: dict[Kind, tuple[str, ...]] = {
     Kind.TIMESTAMP_NTZ: ("timestamp without time zone",),
     Kind.BINARY: ("bytea",),
 }
+_TEXTS = ("text", "character varying", "character", "name", "citext")
 _NO_TEXT = {kind for kinds in _FITS.values() for kind in kinds}
 _JSON = ("json", "jsonb")
 _OF_TIME = (Kind.DATE, Kind.TIMESTAMP, Kind.TIMESTAMP_NTZ)
@@ -88,7 +89,8 @@ class PostgresTable:
             sql.SQL(" group by {}").format(by) if names else sql.SQL(""),
         )
         with self._asking(dataset) as connection:
-            self._refuse_missing(connection, dataset, [*names, *filter(None, [self.table.changed])])
+            found = self._refuse_missing(connection, dataset, [*names, *filter(None, [self.table.changed])])
+            self._refuse_keys(dataset, found)
             rows = connection.execute(statement).fetchall()
         return listing(
             dataset,
@@ -199,6 +201,19 @@ class PostgresTable:
                 f"{column.name} is declared {column.type}, found {type_of_column[column.name]}" for column in unfit
             )
             raise BadInput(f"{dataset}: {self.table} does not fit the declaration: {differences}. {NOTHING_LOST}")
+
+    def _refuse_keys(self, dataset: Dataset, type_of_column: Mapping[str, str]) -> None:
+        """Raise BadInput where keys are declared as dates or numbers, and the column holds texts.
+
+        Several texts may spell one key (`3` and `03`), and the statements compare it as the column has it.
+        """
+        for column in dataset.partition_columns:
+            if column.type is not ColumnType.STRING and type_of_column[column.name] in _TEXTS:
+                raise BadInput(
+                    f"{dataset}: {self.table} does not fit the declaration: {column.name} is declared {column.type}, "
+                    f"found {type_of_column[column.name]}. {NOTHING_LOST} Declare it STRING, or read a view of the "
+                    f"source that casts it."
+                )
 
 
 def _fits(postgres_type_name: str, declared: ColumnType) -> bool:

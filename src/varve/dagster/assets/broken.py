@@ -9,6 +9,7 @@ Not here: finding the errors of a file (varve/sql), and which datasets are broke
 from __future__ import annotations
 
 import logging
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,8 +27,11 @@ _log = logging.getLogger(__name__)
 
 
 def key_of(broken: BrokenDataset) -> dg.AssetKey:
-    """Return the asset key of a broken dataset: its own, or one made of the file's name where the file names none."""
-    return dg.AssetKey(broken.name.split(".") if broken.name else ["varve", "broken", Path(broken.file).stem])
+    """Return the asset key of a broken dataset: its own, or one made of the file's place where the file names none."""
+    if broken.name:
+        return dg.AssetKey(broken.name.split("."))
+    # With its folders and its ending: each may be the only difference between two of them.
+    return dg.AssetKey(["varve", "broken", *(re.sub(r"\W", "_", part) for part in Path(broken.file).parts)])
 
 
 def told_apart(broken: Iterable[BrokenDataset]) -> list[BrokenDataset]:

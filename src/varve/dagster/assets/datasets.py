@@ -7,30 +7,33 @@ from __future__ import annotations
 
 import datetime as dt
 import inspect
-import sys
-import textwrap
 import warnings
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
+from varve.dagster.assets.function_code import code_of_function, source_text
 from varve.dagster.partitions.definitions import dataset_partitions_def, warn_of_size
 from varve.dagster.partitions.mappings import compiled
 from varve.model.broken_dataset import BrokenDataset
 from varve.model.dataset import Dataset
-from varve.model.errors import VarveError
+from varve.model.errors import VarveError, some
 from varve.model.reads import Reads
 from varve.planning.graph import Graph, edge
-from varve.sql.code.python_text import code_of_source
-from varve.sql.code.version import dataset_meaning, version_of
 from varve.stores.open import store_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from varve.cdc.captured_table import CapturedTable
+
+
+# Arguments of a Dagster asset that follow from its dataset.
+_OURS = {
+    "key", "name", "key_prefix", "ins", "deps", "partitions_def", "backfill_policy", "io_manager_key", "code_version",
+    "freshness_policy",
+}  # fmt: skip
 
 
 def io_manager_key(store: str) -> str:
@@ -94,22 +97,27 @@ def dataset_asset(
     they are not simply those that overlap in time and have the same keys.
 
     `code_version` is by default a hash of what the function computes: of its text without comments, and of what it
-    needs of its module and of the project. `about` are further arguments of the Dagster asset.
+    needs of its module and of the project. `about` are further arguments of the Dagster asset, such as `tags`, or
+    `required_resource_keys` for what the function takes from `context.resources`.
 
-    Raises VarveError, naming the datasets and the dimension, where it cannot be said which partitions are read.
+    Raises VarveError, naming the datasets and the dimension, where it cannot be said which partitions are read, where a
+    dataset is read twice, and for an argument of the function that `reads` does not name.
     """
     upstreams = {
         name: Reads(upstream) if isinstance(upstream, Dataset) else upstream for name, upstream in (reads or {}).items()
     }
+    _refuse_twice(dataset, upstreams)
     warn_of_size(dataset.name, dataset.partitioning)
 
     def decorate(compute: Callable[..., Any]) -> DatasetAsset:
+        is_ours = (compute.__module__ or "").partition(".")[0] == "varve"
+        if not is_ours:
+            _refuse_arguments(dataset, compute, upstreams)
         if not code_version:
-            version, text = _code_of(dataset, compute)
+            version, text = code_of_function(dataset, compute)
         else:
             # Python reads a file each time for the text of a function; that of a SQL dataset is one of ours.
-            is_ours = (compute.__module__ or "").partition(".")[0] == "varve"
-            version, text = code_version, "" if is_ours else _source_text(compute)
+            version, text = code_version, "" if is_ours else source_text(compute)
         with warnings.catch_warnings():
             # Multi-dimensional mappings and backfill policies are called beta; the product stands on both.
             warnings.simplefilter("ignore", dg.BetaWarning)
@@ -117,6 +125,31 @@ def dataset_asset(
         return DatasetAsset(dataset, asset, tuple(upstreams.values()), version, source=text, compute=compute)
 
     return decorate
+
+
+def _refuse_twice(dataset: Dataset, upstreams: Mapping[str, Reads]) -> None:
+    names: dict[str, str] = {}
+    for name, reads in upstreams.items():
+        if (other := names.setdefault(reads.dataset.name, name)) != name:
+            raise VarveError(
+                f"dataset {dataset} reads {reads.dataset} twice, as {other} and as {name}. Write one entry, with a "
+                "rule that covers both, and tell the rows apart by their partition columns."
+            )
+
+
+def _refuse_arguments(dataset: Dataset, compute: Callable[..., Any], upstreams: Mapping[str, Reads]) -> None:
+    """Raise VarveError for an argument that nothing fills: Dagster would look for an asset of that name."""
+    many = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    names = [name for name, parameter in inspect.signature(compute).parameters.items() if parameter.kind not in many]
+    others = [name for place, name in enumerate(names) if name not in upstreams and name != "config" and place]
+    if names and names[0] not in {*upstreams, "config"} and names[0].strip("_") not in {"", "context"}:
+        others.insert(0, names[0])
+    if others:
+        raise VarveError(
+            f"dataset {dataset}: its function {compute.__name__} takes {some(others)}, which `reads` does not name. "
+            f"Write what it is: reads={{'{others[0]}': A_DATASET}}. The first argument is `context`; a resource is "
+            "taken from it: about={'required_resource_keys': {'name'}}, and context.resources.name."
+        )
 
 
 def with_rejected(declared: Iterable[DatasetAsset | BrokenDataset]) -> list[DatasetAsset | BrokenDataset]:
@@ -178,6 +211,15 @@ def _asset(
     dataset: Dataset, upstreams: Mapping[str, Reads], version: str, about: Mapping[str, Any]
 ) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
     mappings = {name: compiled(edge(dataset, reads).dependency) for name, reads in upstreams.items()}
+    if ours := sorted(about.keys() & _OURS):
+        raise VarveError(f"dataset {dataset}: about has {some(ours)}, which follows from the dataset. Leave it out.")
+    shown: dict[str, Any] = {
+        "description": dataset.comment,
+        "group_name": dataset.db,
+        "kinds": _kinds(dataset),
+        "owners": list(dataset.owners),
+    }
+    shown |= {name: value for name, value in about.items() if name not in {"metadata", "required_resource_keys"}}
     decorate: Callable[[Callable[..., Any]], dg.AssetsDefinition] = dg.asset(
         key=dg.AssetKey([dataset.db, dataset.table]),
         ins={
@@ -192,11 +234,7 @@ def _asset(
         io_manager_key=io_manager_key(dataset.store),
         # Runs at once by store: `dagster instance concurrency set warehouse 2`; without that as many as there may be.
         pool=str(dataset.store),
-        required_resource_keys={"builds", "landing", "spark"},
-        description=dataset.comment,
-        group_name=dataset.db,
-        kinds=_kinds(dataset),
-        owners=list(dataset.owners),
+        required_resource_keys={"builds", "landing", "spark", *about.get("required_resource_keys", ())},
         code_version=version,
         freshness_policy=freshness_policy(dataset),
         metadata={
@@ -209,7 +247,7 @@ def _asset(
             },
             **about.get("metadata", {}),
         },
-        **{name: value for name, value in about.items() if name != "metadata"},
+        **shown,
     )
     return decorate
 
@@ -282,44 +320,3 @@ def table_schema(dataset: Dataset) -> dg.TableSchema:
             for column in (*dataset.partition_columns, *dataset.schema.columns)
         ]
     )
-
-
-def _source_text(compute: Callable[..., Any]) -> str:
-    """The text of a function; "" where Python has none, as for one that was typed into a shell."""
-    try:
-        return textwrap.dedent(inspect.getsource(compute))
-    except (OSError, TypeError):
-        return ""
-
-
-def _code_of(dataset: Dataset, compute: Callable[..., Any]) -> tuple[str, str]:
-    """The version of what a function computes, and what of it a plan shows as a diff.
-
-    That is its own text, what it needs of the project, and, in the version, what it has enclosed.
-    """
-    file = Path(inspect.getsourcefile(compute) or "")
-    root = _import_root(file, compute.__module__)
-    source = _source_text(compute)
-    if not source:
-        raise VarveError(
-            f"dataset {dataset}: Python has no source text of the function {compute.__name__}, by which its version "
-            "could be told. Write the function in a file, or give its version: code_version='1'."
-        )
-    closed_over = inspect.getclosurevars(compute).nonlocals
-    values = {name: value for name, value in sorted(closed_over.items()) if isinstance(value, _PLAIN)}
-    code, needed = code_of_source(source, file, root)
-    shown = f"{source}\n\n{needed}\n" if needed else source
-    return version_of([*dataset_meaning(dataset), code, values]), shown
-
-
-def _import_root(file: Path, module: str) -> Path:
-    """The folder from which a module's outermost package is imported; the same where the module is run as a program."""
-    if module == "__main__":
-        spec = sys.modules["__main__"].__spec__
-        module = spec.name if spec is not None else file.stem
-    depth = module.count(".") + (file.name == "__init__.py")
-    return file.parents[depth] if depth < len(file.parents) else file.parent
-
-
-# Values whose text says what they are.
-_PLAIN = (str, bytes, int, float, bool, tuple, frozenset, type(None), dt.date, dt.timedelta)

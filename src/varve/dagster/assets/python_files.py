@@ -25,7 +25,7 @@ from varve.model.errors import VarveError
 from varve.project import NoProject, Project
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from types import ModuleType
 
     from varve.dagster.assets.datasets import DatasetAsset
@@ -36,6 +36,10 @@ _NO_PACKAGE = (
     "it declares a dataset, and its folder is no package of Python, so that nobody finds it. Write an empty "
     "__init__.py into each folder down to it."
 )
+
+
+class AskedTooEarly(VarveError):
+    """A module asks for all SQL files while it is imported, and one of them reads what it declares further down."""
 
 
 def python_assets(folder: Path) -> list[DatasetAsset]:
@@ -49,15 +53,22 @@ def python_assets(folder: Path) -> list[DatasetAsset]:
     if (declaring := sys.modules.get("varve.dagster.assets.datasets")) is None:
         return []
     kind: type[DatasetAsset] = declaring.DatasetAsset
-    assets = [value for module in modules for value in vars(module).values() if isinstance(value, kind)]
+    values = [value for module in modules for named in vars(module).values() for value in _each(named)]
     # A module may import another's.
-    return list({id(asset): asset for asset in assets}.values())
+    return list({id(asset): asset for asset in values if isinstance(asset, kind)}.values())
+
+
+def _each(value: object) -> Iterable[object]:
+    """A value of a module, or the values of a collection: assets that a function makes, one for each store say."""
+    if isinstance(value, list | tuple | set | frozenset):
+        return value
+    return value.values() if isinstance(value, dict) else (value,)
 
 
 def broken_modules(folder: Path) -> list[BrokenDataset]:
     """The folder's modules that cannot be imported: for what Python raises, or as they ask for a broken dataset of SQL.
 
-    What they declare has no name here, as nobody knows it. Raises VarveError for what a module declares wrongly.
+    What they declare has no name here, as nobody knows it. Raises AskedTooEarly, which is of several files.
     """
     broken_datasets = []
     for name in _modules(folder):
@@ -67,7 +78,7 @@ def broken_modules(folder: Path) -> list[BrokenDataset]:
             broken_datasets.append(
                 BrokenDataset("", _file(folder, name), waits_for=(error.broken.title,), causes=(error.broken.headline,))
             )
-        except VarveError:
+        except AskedTooEarly:
             raise
         except Exception as error:  # noqa: BLE001 - whatever the code of somebody else raises
             broken_datasets.append(BrokenDataset("", _file(folder, name), errors=(_import_error(error, folder),)))
@@ -121,9 +132,7 @@ def package_of(folder: Path) -> str:
 def _imported(name: str) -> ModuleType | None:
     try:
         return importlib.import_module(name)
-    except DatasetIsBroken:
-        return None
-    except VarveError:
+    except AskedTooEarly:
         raise
     except Exception:  # noqa: BLE001 - `broken_modules` says what it was
         return None
@@ -138,7 +147,8 @@ def _import_error(error: Exception, folder: Path) -> str:
         own = [frame for frame in frames if Path(frame.filename).is_relative_to(folder.parent)]
         place, what = f"{own[-1].filename}:{own[-1].lineno}" if own else "", str(error)
     where = place.removeprefix(f"{folder.parent}/")
-    return f"{where + ': ' if where else ''}{type(error).__name__}: {what}"
+    kind = "" if isinstance(error, VarveError) else f"{type(error).__name__}: "
+    return f"{where + ': ' if where else ''}{kind}{what}"
 
 
 def _is_half(module: ModuleType | None) -> bool:

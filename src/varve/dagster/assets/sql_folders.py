@@ -11,8 +11,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from varve.dagster.assets.python_files import half_imported, python_assets
-from varve.model.errors import VarveError
+from varve.dagster.assets.python_files import AskedTooEarly, half_imported, python_assets
 from varve.planning.graph import PlannedReads
 from varve.sql.files.sql_files import SqlFiles
 from varve.sql.sql_project import load_usable
@@ -58,9 +57,9 @@ class EarlyFiles(SqlFiles):
         return super().__missing__(name)
 
     def checked(self) -> SqlFiles:
-        """Raise VarveError with what is not declared yet."""
+        """Raise AskedTooEarly with what is not declared yet."""
         problems = "\n".join(map(str, self.problems))
-        raise VarveError(f"{problems}\n{self._advice}")
+        raise AskedTooEarly(f"{problems}\n{self._advice}")
 
     @property
     def _advice(self) -> str:

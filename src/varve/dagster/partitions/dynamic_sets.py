@@ -9,6 +9,7 @@ Not here: Dagster's definitions (definitions.py).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
@@ -115,9 +116,20 @@ class PartitionSets:
 def members_of(partitionings: Iterable[Partitioning], keys_of: Callable[[str], Sequence[str]]) -> Members:
     """Return the keys of each set of some partitionings, sorted, of those that Dagster has by the set's name."""
     return {
-        name: tuple(sorted(_parsed(dimension, keys_of(base_set(dimension)))))
+        name: _Keys(sorted(_parsed(dimension, keys_of(base_set(dimension)))))
         for name, dimension in _dimensions(partitionings).items()
     }
+
+
+class _Keys(tuple["Value", ...]):  # noqa: SLOT001 - what is looked up in is made when somebody looks
+    """The keys of a set, in order; whether one of a hundred thousand is among them is known at once."""
+
+    @cached_property
+    def _all(self) -> frozenset[Value]:
+        return frozenset(self)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._all
 
 
 def _dimensions(partitionings: Iterable[Partitioning]) -> dict[str, DynamicDimension]:

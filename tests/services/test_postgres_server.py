@@ -130,3 +130,35 @@ def test_a_home_whose_path_is_too_long_for_a_socket_has_its_socket_elsewhere(ser
     finally:
         long.stop()
         shutil.rmtree(long.sockets, ignore_errors=True)
+
+
+def test_a_server_that_lets_nobody_in_for_a_moment_is_waited_for_and_not_started_beside(server: PostgresServer) -> None:
+    server.ensure_up()
+    pid = server.pid()
+    with psycopg.connect(server.url(CATALOG_DATABASE)) as connection:
+        # The postmaster then ends all others, and recovers: as after a kill for want of memory.
+        kill_all(connection.info.backend_pid)
+        server.ensure_up()
+    assert answers(server)
+    assert server.pid() == pid
+
+
+def test_a_server_without_our_databases_gets_them(server: PostgresServer) -> None:
+    server.ensure_up()
+    pid = server.pid()
+    with psycopg.connect(server.url("postgres"), autocommit=True) as connection:
+        connection.execute(f"drop database {DAGSTER_DATABASE}")
+        connection.execute(f"drop database {CATALOG_DATABASE}")
+    server.ensure_up()
+    assert answers(server)
+    assert server.pid() == pid
+
+
+def test_what_is_left_of_a_killed_server_is_not_stopped_and_no_other_process_is(server: PostgresServer) -> None:
+    server.data.mkdir()
+    with subprocess.Popen(["sleep", "60"]) as other:
+        (server.data / "postmaster.pid").write_text(f"{other.pid}\n")
+        assert not server.stop()
+        assert server.pid() is None
+        assert other.poll() is None
+        other.kill()

@@ -140,6 +140,19 @@ def test_what_others_say_of_our_connections_is_told_without_its_secrets(monkeypa
     assert redacted(message) == "cannot reach (***) with *** or ***; visible: run `varve repair`"
 
 
+def test_a_blank_in_a_parameter_is_one_for_libpq_too() -> None:
+    url = "postgresql://me:secret@/x?host=%2Fhome%2Fmy%20project&options=-c%20a%3Db%2Bc"
+    for written in (libpq_url(url), libpq_url(without_password(url)[0])):
+        told = conninfo_to_dict(written)
+        assert (told["host"], told["options"]) == ("/home/my project", "-c a=b+c")
+
+
+def test_a_secret_beside_an_address_in_the_settings_of_spark_is_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    conf = {"spark.hadoop.fs.s3a.endpoint": "http://s3:9000", "spark.hadoop.fs.s3a.secret.key": SECRET}
+    monkeypatch.setenv("VARVE_SPARK_CONF", json.dumps(conf))
+    assert redacted(f"wrong key {SECRET}") == "wrong key ***"
+
+
 def test_no_setting_with_a_secret_is_part_of_what_settings_print(monkeypatch: pytest.MonkeyPatch) -> None:
     url = f"postgresql://varve:{SECRET}@db/varve"
     for name in ("VARVE_POSTGRES_URL", "VARVE_DAGSTER_POSTGRES_URL", "VARVE_SOURCE_URL"):
@@ -152,10 +165,12 @@ def test_no_setting_with_a_secret_is_part_of_what_settings_print(monkeypatch: py
 
 def test_settings_for_spark_submit_lie_in_a_file_of_their_owner_alone(tmp_path: Path) -> None:
     (tmp_path / "theirs").write_text("spark.theirs 1\n", encoding="utf-8")
-    with spark_properties({"spark.a b": "x=ü\\\n€𝄞", "spark.n": "1"}, also=str(tmp_path / "theirs")) as name:
+    ours = {"spark.a b": "x=ü\\\n€𝄞", "spark.n": "1"}
+    with spark_properties(ours, also=tmp_path / "theirs", conf={"spark.n": "2"}) as name:
         assert stat.S_IMODE(Path(name).stat().st_mode) == 0o600
         text = Path(name).read_bytes()
-    assert text == b"spark.theirs 1\n\nspark.a\\ b=x=\\u00fc\\\\\\n\\u20ac\\ud834\\udd1e\nspark.n=1\n"
+    # In a file of properties the last one counts.
+    assert text == (b"spark.a\\ b=x=\\u00fc\\\\\\n\\u20ac\\ud834\\udd1e\nspark.n=1\nspark.theirs 1\n\nspark.n=2\n")
     assert not Path(name).exists()
 
 

@@ -79,3 +79,11 @@ def test_a_root_is_told_to_a_server_whose_working_directory_is_another_one_in_fu
     monkeypatch.chdir(tmp_path)
     settings = Settings(lake_root=given, landing_root=given)
     assert (settings.lake, settings.landing) == (root.format(here=tmp_path),) * 2
+
+
+@pytest.mark.parametrize("name", ["VARVE_UI_PORT", "VARVE_SPARK_PORT"])
+@pytest.mark.parametrize("port", ["70000", "0"])
+def test_a_port_that_is_none_is_told_by_its_setting(monkeypatch: pytest.MonkeyPatch, name: str, port: str) -> None:
+    monkeypatch.setenv(name, port)
+    with pytest.raises(VarveError, match=name):
+        Settings()

@@ -69,6 +69,27 @@ def test_a_process_whose_server_has_ended_opens_a_session_of_the_next_one(own: S
     assert done.stdout.splitlines() == ["[Row(1=1)]", "[Row(2=2)]"], done.stderr[-3000:]
 
 
+# A session that the server has ended, as it does with those that nobody has used for long.
+ENDED = """
+from varve.services.settings import Settings
+from varve.services.spark import open_session
+
+settings = Settings()
+session = open_session(settings)
+print(session.conf.get("spark.connect.session.manager.defaultSessionTimeout"))
+session.client.release_session()
+print(open_session(settings).sql("SELECT 2").collect())
+print(open_session(settings).sql("SELECT 3").collect())
+"""
+
+
+def test_a_session_that_the_server_has_ended_is_replaced(own: Settings) -> None:
+    environment = {**clean_environment(), "VARVE_HOME": str(own.home_dir), "VARVE_SPARK_DRIVER_MEMORY": "1g"}
+    command = [sys.executable, "-c", ENDED]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=300)
+    assert done.stdout.splitlines() == ["1d", "[Row(2=2)]", "[Row(3=3)]"], done.stderr[-3000:]
+
+
 # tests/cli/test_services.py has both in the suite, by `varve up`.
 @pytest.mark.slow
 def test_a_server_is_shared_while_it_lives_and_started_again_when_it_was_killed(own: Settings) -> None:

@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING
 
 import click
 
+from varve.model.errors import VarveError
 from varve.project import Project
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from varve.model.dataset import Dataset
     from varve.planning.graph import Graph
     from varve.services.settings import Settings
@@ -23,6 +26,16 @@ def chosen_project() -> Project:
     context = click.get_current_context(silent=True)
     project = context.find_object(Project) if context is not None else None
     return project or Project.find()
+
+
+def folder_of_datasets(folder: Path | None) -> Path:
+    """The folder of datasets that is meant. Raises VarveError where it is none: nothing would be looked at."""
+    root = folder or chosen_project().assets
+    if root.is_dir():
+        return root
+    if folder is None:
+        raise VarveError(f"{root} is no folder, and the project's datasets should lie in it: look at [tool.varve].")
+    raise VarveError(f"{root} is {'a file' if root.is_file() else 'not there'}; name the folder of the datasets.")
 
 
 def chosen_settings() -> Settings:
@@ -74,5 +87,5 @@ def chosen_sql_files(asking: str = "") -> SqlFiles:
                 answers.keep(question, columns)
         if any(isinstance(columns, Problem) for columns in columns_by_question.values()):
             break
-        files = usable(sources_of(folder), of_python, answers=answers)
+        files = usable(sources_of(folder), of_python, answers=answers, value_answers=files.value_answers)
     return files

@@ -41,7 +41,13 @@ def libpq_url(url: str) -> str:
 
     Raises VarveError, whose message does not repeat the URL.
     """
-    return _parsed(url).set(drivername="postgresql").render_as_string(hide_password=False)
+    return with_blanks_for_libpq(_parsed(url).set(drivername="postgresql").render_as_string(hide_password=False))
+
+
+def with_blanks_for_libpq(url: str) -> str:
+    """A URL as SQLAlchemy writes it, in which a blank within a parameter is `+`, as libpq reads it: `%20`."""
+    place, mark, parameters = url.partition("?")
+    return f"{place}{mark}{parameters.replace('+', '%20')}"
 
 
 def dagster_url(url: str) -> str:

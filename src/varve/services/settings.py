@@ -123,7 +123,9 @@ class Settings(SensorSettings):
     spark_conf: dict[str, str] = Field(
         {}, repr=False, description="further settings of the Spark that Varve starts, as JSON"
     )
-    spark_port: int | None = Field(None, description="port of the embedded Spark Connect server; default: any free one")
+    spark_port: int | None = Field(
+        None, ge=1, le=65_535, description="port of the embedded Spark Connect server; default: any free one"
+    )
     hive_metastore_uri: str | None = Field(None, description="thrift:// URI of a deployed Hive metastore")
     lake_root: str | None = Field(None, description="folder or URI under which the lake lies")
     landing_root: str | None = Field(None, description="folder or URI into which partners put files")
@@ -147,7 +149,7 @@ class Settings(SensorSettings):
     )
     iceberg_snapshots: int = Field(100, ge=1, description="so many snapshots stay in the metadata of an Iceberg table")
     lease_seconds: float = Field(30.0, ge=1, description="a run that gives no sign of life for so long counts as dead")
-    ui_port: int = Field(3000, description="port of the Dagster UI on 127.0.0.1")
+    ui_port: int = Field(3000, ge=1, le=65_535, description="port of the Dagster UI on 127.0.0.1")
     ui_url: str | None = Field(None, description="address of the Dagster UI, for links to runs")
     alerts: dict[str, SecretStr] = Field(
         {}, repr=False, description="who is told of alerts: channels by name, as Apprise writes them, as JSON"

@@ -7,6 +7,7 @@ Not here: the shared server itself (spark_server.py), and Spark as a Dagster res
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import shlex
@@ -14,6 +15,7 @@ import sys
 import warnings
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from varve.model.errors import ServiceUnavailable
@@ -166,7 +168,7 @@ def _opened(conf: dict[str, Any], settings: Settings) -> SparkSession:
     theirs = None if named is None else words[named + 1]
     first = ["--load-spark-defaults"] if named is None else []
     rest = words if named is None else words[:named] + words[named + 2 :]
-    with spark_properties(own, also=theirs) as file:
+    with spark_properties({}, also=None if theirs is None else Path(theirs), conf=own) as file:
         os.environ["PYSPARK_SUBMIT_ARGS"] = shlex.join([*first, "--properties-file", file, *rest])
         try:
             _start_jvm({name: value for name, value in conf.items() if name not in own})
@@ -227,8 +229,8 @@ def _session(conf: dict[str, Any]) -> SparkSession:
     living: list[Any] = [session for session in known if session is not None and not session.is_stopped]
     session = next((session for session in living if _server_of(session.client._builder) == wanted), None)
     of_remote = RemoteSession.builder.config(map=dict(_settings(conf)))
-    if session is not None:
-        of_remote._apply_options(session)
+    if session is not None and _takes(session, of_remote):
+        pass
     elif living:
         # PySpark's own way would try the settings on the session of the other server, and fail where that has ended.
         session = of_remote.create()
@@ -240,6 +242,21 @@ def _session(conf: dict[str, Any]) -> SparkSession:
     # Some of what PySpark offers to Python datasets asks for the active session: that of who opened one last here.
     RemoteSession._active_session.session = session
     return cast("SparkSession", session)
+
+
+def _takes(session: Any, options: Any) -> bool:
+    """Give a session its options; False where the server has ended it, as nobody has used it for long."""
+    from pyspark.errors import PySparkException
+
+    try:
+        options._apply_options(session)
+    except PySparkException as error:
+        if "INVALID_HANDLE.SESSION_" not in str(error):
+            raise
+        with contextlib.suppress(Exception):
+            session.client.close()
+        return False
+    return True
 
 
 def _server_of(channel: Any) -> tuple[str, str | None]:

@@ -59,6 +59,8 @@ def static_conf(settings: Settings) -> dict[str, str]:
         # Partitions here are days and hours, not terabytes; a deployment may set another number.
         "spark.sql.shuffle.partitions": "8",
         "spark.log.level": "WARN",
+        # A run may compute for hours between two questions, and Spark ends a session that asks nothing for one hour.
+        "spark.connect.session.manager.defaultSessionTimeout": "1d",
     }
     if settings.hive_metastore_uri:
         conf["spark.hadoop.hive.metastore.uris"] = settings.hive_metastore_uri

@@ -71,7 +71,9 @@ def status(*, as_json: Json = False) -> None:
 @app.command()
 def ui(
     *,
-    port: Annotated[int | None, typer.Option(help="Port on 127.0.0.1; default: VARVE_UI_PORT, else 3000.")] = None,
+    port: Annotated[
+        int | None, typer.Option(min=1, max=65_535, help="Port on 127.0.0.1; default: VARVE_UI_PORT, else 3000.")
+    ] = None,
     environment: Annotated[
         str,
         typer.Option(

@@ -147,7 +147,8 @@ def _end(children: Sequence[subprocess.Popen[bytes]]) -> None:
 
 def _port_of_console(ui_port: int, console_port: int | None) -> int:
     """The port for the console beside the UI. Raises ServiceUnavailable where it is taken."""
-    port = console_port or ui_port + 1
+    # Behind the last port there is none.
+    port = console_port or (ui_port + 1 if ui_port < 65_535 else ui_port - 1)
     remedy = "Choose another: varve ui --console-port 3011; or leave the console out: --no-console."
     refuse_taken_port(port, setting="--console-port", remedy=remedy)
     return port

@@ -29,7 +29,9 @@ def builds_resource(graph: Graph, project: Project) -> dg.ResourceDefinition:
     @dg.resource(required_resource_keys={"spark"}, description="What the steps of a run hold from read to publish.")
     def builds(context: dg.InitResourceContext) -> Iterator[Builds]:
         run_builds = Builds(graph, context.resources.spark, project.settings, context.log)
-        context.resources.spark.open_ahead()
+        # A project may have a resource of its own under this name, which opens its session when it is asked for.
+        if (open_ahead := getattr(context.resources.spark, "open_ahead", None)) is not None:
+            open_ahead()
         with _leased(context, run_builds.settings):
             try:
                 yield run_builds

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
+from varve.model.errors import VarveError
 from varve.services.jvm.java import java_home
 from varve.services.secrets import spark_properties
 from varve.services.spark import SESSION_CONF
@@ -63,7 +64,8 @@ def arguments(text: str | None) -> list[str]:
 
 def followed(settings: Settings, program: Program, folder: str) -> tuple[int, Sequence[str]]:
     """Run a program to its end, and return its exit code and the last lines of its log."""
-    with spark_properties(settings_of(settings, program, folder), also=own_properties(program)) as properties_file:
+    defaults, own = settings_of(settings, program, folder), own_properties(settings, program)
+    with spark_properties(defaults, also=own, conf=program.conf) as properties_file:
         return _run_to_end(
             command(settings, program, folder, properties_file), environment(settings, program), settings.project
         )
@@ -85,9 +87,13 @@ def settings_of(settings: Settings, program: Program, folder: str) -> dict[str, 
     return {**conf, **program.conf}
 
 
-def own_properties(program: Program) -> str | None:
-    """Return the properties file that the dataset itself names, or None."""
-    return program.submit.get("properties_file")
+def own_properties(settings: Settings, program: Program) -> Path | None:
+    """Return the properties file that the dataset itself names, or None. Raises VarveError where it is not there."""
+    if (named := program.submit.get("properties_file")) is None:
+        return None
+    if not (file := settings.project / named).is_file():
+        raise VarveError(f"{program.path}: there is no file {file}, which its option properties_file names.")
+    return file
 
 
 def command(settings: Settings, program: Program, folder: str, conf: str) -> list[str]:
@@ -104,7 +110,7 @@ def command(settings: Settings, program: Program, folder: str, conf: str) -> lis
         ("properties_file", conf),
     ]
     # spark-submit ignores a cluster's default settings when a properties file is given, unless it is told to load them.
-    defaults = ["--load-spark-defaults"] if own_properties(program) is None else []
+    defaults = [] if "properties_file" in program.submit else ["--load-spark-defaults"]
     return [
         str(Path(pyspark.__file__).parent / "bin" / "spark-submit"),
         *(argument for name, value in options for argument in (f"--{name.replace('_', '-')}", value)),
@@ -119,10 +125,13 @@ def environment(settings: Settings, program: Program) -> dict[str, str]:
     """Return the environment of the program: this process' one, with a Java, without the variables of our session."""
     variables = {name: value for name, value in os.environ.items() if name not in _SESSION_VARIABLES}
     variables["PYTHONPATH"] = os.pathsep.join([str(settings.project), *filter(None, [variables.get("PYTHONPATH")])])
-    variables["PYSPARK_PYTHON"] = variables["PYSPARK_DRIVER_PYTHON"] = sys.executable
     # The program's log shall appear while it is written, and in order.
     variables["PYTHONUNBUFFERED"] = "1"
-    if (program.submit.get("master") or settings.spark_master or "local").startswith("local"):
+    is_local = (program.submit.get("master") or settings.spark_master or "local").startswith("local")
+    for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
+        # On a cluster, executors may have another Python than this process.
+        variables[name] = sys.executable if is_local else variables.get(name) or sys.executable
+    if is_local:
         variables.pop("SPARK_HOME", None)
         variables.pop("SPARK_CONF_DIR", None)
         variables["JAVA_HOME"] = str(java_home(settings.home_dir))

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from varve.model.errors import UnknownPartition, VarveError
+from varve.model.errors import OutsideDimension, UnknownPartition, VarveError
 from varve.model.partitions.dimension import StaticDimension, TimeDimension
 from varve.model.partitions.grain import Grain
 from varve.model.partitions.key import PartitionKey, Value
@@ -306,3 +306,23 @@ def test_windows_of_two_zones_are_unlike_even_where_they_start_at_one_instant() 
     assert here.first == there.first
     assert here != there
     assert here == TimeDimension.of("hour", "@hourly", "2024-02-29T19:00", timezone=NEW_YORK)
+
+
+@pytest.mark.parametrize("zone", [*ZONES, "Pacific/Auckland", "Pacific/Honolulu"])
+@pytest.mark.parametrize("text", ["9999-12-31", "9999-01-01", "0001-01-01", "0001-12-31"])
+def test_the_first_and_the_last_year_of_all_are_outside_and_no_defect(zone: str, text: str) -> None:
+    for tiling in ("@daily", "0 0 * * *"):
+        days = TimeDimension.of("day", tiling, "2024-01-01", "2025-01-01", timezone=zone)
+        with pytest.raises(OutsideDimension, match="lies outside dimension day"):
+            days.parse(text)
+    # On the clock of a zone a year ends earlier or later than in UTC.
+    assert str(TimeDimension.of("day", "@daily", "2024-01-01", timezone=zone).parse("9998-12-30")) == "9998-12-30"
+
+
+def test_a_series_that_begins_later_has_no_window_yet_whatever_it_has_ahead() -> None:
+    now = pendulum.datetime(2026, 12, 1)
+    for ahead in (0, 1, 4):
+        days = TimeDimension.of("day", "@daily", "2027-01-04").reaching(ahead)
+        assert list(days.keys(now=now)) == []
+    early = TimeDimension.of("day", "@daily", "2026-12-01").reaching(3)
+    assert list(map(str, early.keys(now=now))) == ["2026-12-01", "2026-12-02", "2026-12-03"]

@@ -302,10 +302,11 @@ class TimeDimension:
     def known_until(self, now: dt.datetime | None = None) -> int:
         """The end of the last window that is a partition at `now` (see `end_offset`), in seconds since 1970."""
         at = int((now or pendulum.now("UTC")).timestamp() // 1)
-        until = max(self.first, self.calendar.floor(at))
+        until = self.calendar.floor(at)
         for windows_ahead in range(self.end_offset):
             # The open window, if any, and those that begin after it.
             until = self.calendar.following(self.calendar.next_start(until - 1) if windows_ahead else until)
+        until = max(self.first, until)
         return until if self.last is None else min(until, self.last)
 
     def reaching(self, end_offset: int) -> TimeDimension:

@@ -77,6 +77,12 @@ def moment_of(wall: int) -> dt.datetime:
 
 @lru_cache(maxsize=4_096)
 def _stretches(timezone: str, year: int) -> tuple[Stretch, ...]:
+    if not dt.MINYEAR < year < dt.MAXYEAR:
+        # Python's dates end here, on the clock of a zone a day earlier: the clock stands as at the nearest year's end.
+        first_year = min(max(year, dt.MINYEAR), dt.MAXYEAR)
+        first = calendar.timegm((first_year, 1, 1, 0, 0, 0)) + (year - first_year) * _YEAR
+        offset = _stretches(timezone, dt.MAXYEAR - 1)[-1].offset if year > 1 else _stretches(timezone, 2)[0].offset
+        return (Stretch(first, first + 366 * DAY, offset, offset),)
     zone = _zone(timezone)
     first, last = (calendar.timegm((start_year, 1, 1, 0, 0, 0)) for start_year in (year, year + 1))
     stretches: list[Stretch] = []

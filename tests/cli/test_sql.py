@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import uuid
 from pathlib import Path
 
 import pytest
@@ -143,3 +144,36 @@ def test_graph_tells_which_column_is_made_of_which() -> None:
     ]
     assert sales["made_of"]["nb_sales"] == ["bigdataflow.stores_sales.nb_sales"]
     assert [upstream["dataset"] for upstream in sales["reads"]] == ["bigdataflow.stores_sales"]
+
+
+@pytest.mark.parametrize("command", [("check", "--no-spark"), ("graph", "--in")])
+def test_what_is_no_folder_is_not_found_to_be_without_problems(copy: Path, command: tuple[str, ...]) -> None:
+    file = next(copy.glob("*.sql"))
+    for place, told in ((file, "is a file; name the folder"), (copy / "nowhere", "is not there; name the folder")):
+        done = CliRunner().invoke(app, [*command, str(place)])
+        assert isinstance(done.exception, VarveError), done.output
+        assert told in str(done.exception)
+
+
+def test_a_module_of_a_package_below_that_cannot_be_imported_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / f"below{uuid.uuid4().hex[:8]}"
+    (folder / "sales").mkdir(parents=True)
+    (folder / "sales" / "__init__.py").write_text("")
+    (folder / "sales" / "revenue.py").write_text("import nosuch\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    done = CliRunner().invoke(app, ["check", str(folder), "--no-spark"])
+    assert done.exit_code == 1
+    assert "No module named 'nosuch'" in done.output
+
+
+def test_fmt_takes_the_mark_of_windows_and_refuses_what_is_no_utf_8(tmp_path: Path) -> None:
+    text = "CREATE DATASET shop.sales (n INT)\nEXTERNAL;\n"
+    file = tmp_path / "sales.sql"
+    file.write_bytes(b"\xef\xbb\xbf" + text.encode())
+    assert CliRunner().invoke(app, ["fmt", str(file)]).exit_code == 0
+    file.write_bytes(text.replace("shop", "sh\xf6p").encode("latin-1"))
+    done = CliRunner().invoke(app, ["fmt", str(file)])
+    assert isinstance(done.exception, VarveError)
+    assert "sales.sql:1: the file is no UTF-8" in str(done.exception)

@@ -18,11 +18,8 @@ from sqlglot.errors import ParseError
 from varve.sql.evaluate import scalars
 from varve.sql.evaluate.functions import _NODES, Evaluator, is_known
 from varve.sql.evaluate.vector import CannotEvaluate, Vector
-from varve.sql.types.nullable_variables import may_be_null
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
     from pyspark.sql import SparkSession
 
 COLUMNS = {"d": "date", "e": "date", "t": "timestamp", "s": "string", "w": "string", "ds": "string",
@@ -164,15 +161,6 @@ def test_what_spark_refuses_or_we_do_not_know_has_no_value(text: str) -> None:
     node = sqlglot.parse_one(text, dialect="spark")
     with pytest.raises(CannotEvaluate):
         Evaluator(columns).of(node)
-
-
-@pytest.mark.parametrize("names", [(), COLUMNS], ids=["of values", "of NULLs too"])
-def test_what_counts_as_never_null_never_is(cases: list[exp.Expr], names: Collection[str]) -> None:
-    table = [row for row in rows() if names or None not in row.values()]
-    evaluator = Evaluator({("", name): Vector.of(kind, [row[name] for row in table]) for name, kind in COLUMNS.items()})
-    never = [case for case in cases if not may_be_null(case, names)]
-    assert [case.sql("spark") for case in never if not evaluator.of(case).valid.all()] == []
-    assert len(never) / len(cases) > (0.05 if names else 0.95)
 
 
 def test_a_function_that_is_not_listed_is_not_known() -> None:

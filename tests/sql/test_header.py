@@ -243,3 +243,58 @@ def test_windows_ahead_need_a_time_series() -> None:
     text = "CREATE DATASET t.a (n INT) PARTITIONED BY (k STRING) FOR k IN ('a', 'b') OPEN WINDOWS AS SELECT 1 AS n"
     with pytest.raises(SqlErrors, match="OPEN WINDOWS counts windows of time"):
         read(text)
+
+
+@pytest.mark.parametrize("header", ["{}AS", "/*@ {}*/", "/*@ {}*/ /* -- what it is */"])
+def test_comments_stay_wherever_they_stand(header: str) -> None:
+    clauses = """CREATE DATASET shop.daily (product STRING)
+      OWNER 'ann@example.com'
+      ALLOW FULL SCAN
+      -- until ticket 4711 is done
+    """
+    text = f"""-- above
+    {header.format(clauses)}
+    -- the same as in the old job
+    SELECT product -- what was sold
+    FROM shop.sales -- WHERE product <> 'test'
+    ;
+    -- definition of revenue: Ann
+    """
+    laid_out = formatted(SourceFile("daily.sql", text))
+    assert [line.partition("-- ")[2] for line in laid_out.splitlines() if "-- " in line and "*/" not in line] == [
+        "above", "until ticket 4711 is done", "the same as in the old job", "what was sold", "WHERE product <> 'test'",
+        "definition of revenue: Ann",
+    ]  # fmt: skip
+    assert formatted(SourceFile("daily.sql", laid_out)) == laid_out
+
+
+def test_comments_behind_another_body_stay() -> None:
+    text = "CREATE DATASET shop.sales (n INT)\nEXTERNAL -- from the tills\n;\n-- Ann\n"
+    laid_out = formatted(SourceFile("sales.sql", text))
+    assert laid_out.splitlines()[-3:] == ["EXTERNAL;", "-- from the tills", "-- Ann"]
+    assert formatted(SourceFile("sales.sql", laid_out)) == laid_out
+
+
+def test_a_column_may_be_called_as_a_clause_is() -> None:
+    names = ("comment", "owner", "tags", "options", "external", "python", "spark")
+    conditions = ", ".join(f"of_{name}: price IS NULL OR {name} <> ''" for name in names)
+    text = f"CREATE DATASET shop.sales (price INT)\n  EXPECT {conditions}\n  COMMENT 'what was sold'\nEXTERNAL;"
+    dataset = read(text)
+    assert [expectation.name for expectation in dataset.expectations] == [f"of_{name}" for name in names]
+    assert (dataset.comment, dataset.body) == ("what was sold", Body.EXTERNAL)
+
+
+@pytest.mark.parametrize(
+    ("clause", "message"),
+    [
+        ("EXPECT prix_vérifié: n > 0", ": prix_vérifié is no name that Dagster takes for a check"),
+        ("TAGS (équipe = 'ventes')", "the tag équipe = 'ventes' is none that Dagster takes"),
+        ("RETAIN BATCHES 9999 YEARS", "9,999 years are more than 1,000 years"),
+        ("FOR t IN TIMESERIES(INTERVAL 1 DAY, LAST 400000 DAYS)", "400,000 days are more than 1,000 years"),
+        ("FOR t IN TIMESERIES(INTERVAL 1 DAY, START '2024-01-01', RETENTION 99999999999 YEARS)", "1,000 years"),
+    ],
+)
+def test_what_would_stop_the_whole_project_is_told_at_its_place(clause: str, message: str) -> None:
+    with pytest.raises(SqlErrors) as told:
+        read(f"CREATE DATASET shop.sales (n INT) {clause} EXTERNAL;")
+    assert message in str(told.value)

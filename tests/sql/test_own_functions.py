@@ -219,3 +219,12 @@ def test_a_declaration_of_no_type_is_refused_where_it_stands() -> None:
 def test_every_function_of_spark_is_known_by_its_name(spark: SparkSession) -> None:
     names = [str(row[0]) for row in spark.sql("SHOW SYSTEM FUNCTIONS").collect()]
     assert [name for name in names if name.isidentifier() and not is_builtin(name)] == []
+
+
+def test_a_function_may_be_called_as_one_of_another_database_is(assets: Path) -> None:
+    (assets / "prices.py").write_text(PRICES.replace("def net(", "def epoch("), encoding="utf-8")
+    (assets / "sales.sql").write_text(SALES.replace("net(price)", "epoch(price)"), encoding="utf-8")
+    assert messages(assets) == []
+    (assets / "prices.py").write_text(PRICES, encoding="utf-8")
+    (message,) = messages(assets)
+    assert "Spark has no function EPOCH" in message

@@ -12,6 +12,9 @@ from sqlglot.dialects.spark import Spark
 
 from pipeline_defs.definitions import graph
 from varve.dagster.assets.sql_assets import sql_assets
+from varve.dagster.assets.sql_folders import planned_reads
+from varve.model.errors import VarveError
+from varve.model.evolution import evolution
 from varve.model.partitions.key import PartitionKey
 from varve.model.policy import OnUpstreamChange
 from varve.model.schema import ColumnType
@@ -219,17 +222,25 @@ def test_columns_of_a_select_are_inferred_where_they_are_not_declared() -> None:
     ]  # fmt: skip
 
 
-def test_a_column_from_a_let_may_be_null_where_the_let_may_be() -> None:
-    lets = (
-        "season = CASE WHEN today > '2022-06-01' THEN 'summer' END, known = COALESCE(season, 'none'), "
-        "loud = UPPER(season), began = CAST(t AS DATE)"
-    )
-    query = "AS SELECT season, known, loud, began, today, t FROM shop.receipts WHERE day = today"
-    text = sales(query).replace(" (product STRING, price DOUBLE)", "").replace("\nINSERT", f", {lets}\nINSERT")
-    columns = read(RECEIPTS, text)["shop.sales"].dataset.schema.columns
-    assert {column.name: column.nullable for column in columns} == {
-        "season": True, "known": False, "loud": True, "began": False, "today": False, "t": False,
-    }  # fmt: skip
+def test_only_an_author_says_not_null() -> None:
+    query = "AS SELECT today, 'x' AS fixed, COUNT(*) AS n FROM shop.receipts WHERE day = today"
+    of_columns = sales(query).replace(" (product STRING, price DOUBLE)", "{}")
+    for declared, nullable in (
+        ("", [True, True, True]),
+        (" (today STRING, fixed STRING NOT NULL, n BIGINT)", [1, 0, 1]),
+    ):
+        columns = read(RECEIPTS, of_columns.replace("{}", declared))["shop.sales"].dataset.schema.columns
+        assert [column.nullable for column in columns] == list(map(bool, nullable))
+
+
+@pytest.mark.parametrize(
+    "column", ["COUNT(*) AS n", "'EUR' AS currency", "MAX(today) AS sold_on", "COALESCE(SUM(price), 0) AS s"]
+)
+def test_any_column_may_be_added_where_none_is_declared(column: str) -> None:
+    query = "AS SELECT product, SUM(price) AS price{} FROM shop.receipts WHERE day = today GROUP BY product"
+    text = sales(query).replace(" (product STRING, price DOUBLE)", "")
+    before, after = (read(RECEIPTS, text.format(more))["shop.sales"].dataset for more in ("", f", {column}"))
+    assert evolution(before.schema.columns, after.schema.columns).problems == ()
 
 
 def test_the_code_version_follows_the_meaning_and_not_the_layout() -> None:
@@ -382,3 +393,33 @@ def test_the_readers_of_one_partition_after_the_other_are_those_that_read_it() -
                 assert key in kept.upstream_of(reader, now=now).keys
     box = PartitionBox.at(kept.reader, PartitionKey.of(day="2022-03-08"))
     assert kept.plan.candidates(box)[0] is kept.plan.candidates(box)[0]
+
+
+def test_a_set_may_have_dates_as_keys() -> None:
+    text = (
+        "CREATE DATASET shop.late (n BIGINT) PARTITIONED BY (d DATE) FOR d IN DYNAMIC 'days' "
+        "LET before = DATE_FORMAT(DATE_SUB(d, 1), 'yyyy-MM-dd') INSERT (d = d) "
+        "AS SELECT COUNT(*) AS n FROM shop.receipts WHERE receipts.day = before"
+    )
+    asset = read(RECEIPTS, text)["shop.late"]
+    key = PartitionKey.of(d=dt.date(2022, 3, 5))
+    assert {name: str(typed) for name, typed in asset.scopes.of(key).values.items()} == {
+        "d": "2022-03-05", "before": "2022-03-04",
+    }  # fmt: skip
+    (planned,) = planned_reads(asset).values()
+
+    reads = planned.dependency.upstream_of(key, members={"days": (key["d"],)}).keys
+    assert [read.path for read in reads] == ["day=2022-03-04"]
+
+
+def test_a_key_for_which_a_let_has_no_value_is_named() -> None:
+    text = (
+        "CREATE DATASET shop.towns (n BIGINT) PARTITIONED BY (code STRING) FOR town IN DYNAMIC 'towns' "
+        "LET code = LOWER(town) INSERT (code = town) "
+        "AS SELECT COUNT(*) AS n FROM shop.receipts WHERE receipts.product = code AND receipts.day = '2022-03-05'"
+    )
+    scopes = read(RECEIPTS, text)["shop.towns"].scopes
+    keys = [PartitionKey.of(code=town) for town in ("Bern", "Zürich", "Genf")]
+    assert scopes.columns(keys[::2])["code"].to_list() == ["bern", "genf"]
+    with pytest.raises(VarveError, match=r"shop\.towns code=Zürich: LET code has no value there: letters beyond ASCII"):
+        scopes.columns(keys)

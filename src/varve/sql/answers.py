@@ -103,7 +103,6 @@ def with_answered_types(outputs: Sequence[Output], columns: Mapping[str, str]) -
         Output(
             inferred[name.lower()].name if name.lower() in inferred else name,
             kind.lower(),
-            inferred[name.lower()].nullable if name.lower() in inferred else True,
             inferred[name.lower()].sources if name.lower() in inferred else stars,
             inferred[name.lower()].copy_of if name.lower() in inferred else frozenset(),
         )

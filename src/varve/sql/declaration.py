@@ -44,9 +44,9 @@ def dataset_of(
     problems = [*foreign_problems(sql, queries), *external_problems(sql), *storage_problems(sql), *wait_problems(sql)]
     columns = []
     inferred = queries.queries[0].outputs if sql.query is not None and queries and not queries.findings else ()
+    # Only an author says NOT NULL: a column that is added later is NULL in every batch of before.
     declared = sql.columns or tuple(
-        ColumnDefinition(output.name, declared_name(output.type), sql.name_span, nullable=output.nullable)
-        for output in inferred
+        ColumnDefinition(output.name, declared_name(output.type), sql.name_span) for output in inferred
     )
     inherited = _inherited_comments(inferred, upstreams or {})
     problems += [*type_problems(sql, inferred), *same_name_problems(sql, inferred)]

@@ -5,6 +5,7 @@ Not here: PostgreSQL's types (postgres/types.py).
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from varve.model.errors import NOTHING_LOST, BadInput, VarveError
@@ -248,7 +249,7 @@ def _fits(actual: DataType, declared: ColumnType) -> bool:
 
     if isinstance(actual, NullType):
         return True
-    kind = _column_type(actual)
+    kind = column_type(actual)
     if kind is None or kind == declared:
         return kind is not None
     if declared.kind is not Kind.DECIMAL:
@@ -259,21 +260,30 @@ def _fits(actual: DataType, declared: ColumnType) -> bool:
     return kind.kind in _WHOLE_DIGITS and _WHOLE_DIGITS[kind.kind] <= precision - scale
 
 
-def _column_type(spark_type: DataType) -> ColumnType | None:
+def column_type(spark_type: DataType) -> ColumnType | None:
     """The type of a frame's column in our words; None where a declaration has none for it."""
     from pyspark.sql import types
 
     if isinstance(spark_type, types.ArrayType):
-        element = _column_type(spark_type.elementType)
+        element = column_type(spark_type.elementType)
         return element and ColumnType.array(element)
     if isinstance(spark_type, types.MapType):
-        key, value = _column_type(spark_type.keyType), _column_type(spark_type.valueType)
+        key, value = column_type(spark_type.keyType), column_type(spark_type.valueType)
         return ColumnType.map(key, value) if key and value else None
     if isinstance(spark_type, types.StructType):
-        fields = {field.name: _column_type(field.dataType) for field in spark_type.fields}
+        fields = {field.name: column_type(field.dataType) for field in spark_type.fields}
         supported = {name: kind for name, kind in fields.items() if kind is not None}
         return ColumnType.struct(supported) if len(supported) == len(spark_type.fields) else None
     try:
         return ColumnType(spark_type.simpleString())
     except VarveError:
         return None
+
+
+def described_location(rows: Iterable[Any]) -> str | None:
+    """The folder of a table or of a partition, by the rows of its `DESCRIBE EXTENDED`; None where they name none.
+
+    Its columns come first, one of which may be named `Location`; of a partition that of its table comes last.
+    """
+    details = itertools.dropwhile(lambda row: not str(row[0]).startswith("# Detailed "), rows)
+    return next((str(row[1]) for row in details if row[0] == "Location"), None)

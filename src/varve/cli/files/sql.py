@@ -11,7 +11,7 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from varve.cli.context import chosen_graph, chosen_project
+from varve.cli.context import chosen_graph, chosen_project, folder_of_datasets
 from varve.cli.files import changes_text
 from varve.cli.files.ask_spark import ask_columns, ask_spark, ask_values
 from varve.cli.files.roles import refuse_missing_roles
@@ -21,7 +21,7 @@ from varve.dagster.discovery import graph_of_folder
 from varve.model.errors import VarveError
 from varve.sql.cache import Cache
 from varve.sql.checks.zones import name_hints, zone_hints
-from varve.sql.syntax.errors import Problem, SourceFile, SqlErrors
+from varve.sql.syntax.errors import Problem, SqlErrors, source_of, undecodable
 from varve.sql.syntax.formatting import formatted
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def check(
     Returns whether nothing is broken, by the change or because Python cannot import a module. Raises SqlErrors with
     every problem of every file.
     """
-    root = folder or chosen_project().assets
+    root = folder_of_datasets(folder)
     cache = Cache.beside(root)
     files = usable(root, cache)
     comparison = None
@@ -85,7 +85,7 @@ def check(
 
 def _broken_modules(folder: Path) -> list[BrokenDataset]:
     """The modules of the folder that cannot be imported; without Python files nothing is imported."""
-    if not any(folder.glob("*.py")):
+    if not any(folder.rglob("*.py")):
         return []
     from varve.dagster.assets.python_files import broken_modules
 
@@ -155,9 +155,12 @@ def fmt(console: Console, paths: Sequence[Path], *, only_check: bool) -> None:
     for file in files:
         if not file.is_file():
             raise VarveError(f"there is no file {file}.")
-        text = file.read_text(encoding="utf-8")
-        laid_out = formatted(SourceFile(str(file), text))
-        if laid_out != text:
+        source = source_of(file.read_bytes(), str(file))
+        if (odd := undecodable(source.text)) is not None:
+            line = source.text.count("\n", 0, odd.start()) + 1
+            raise VarveError(f"{file}:{line}: the file is no UTF-8; save it as UTF-8. Nothing was laid out.")
+        laid_out = formatted(source)
+        if laid_out != source.text:
             changed.append(str(file))
             if not only_check:
                 file.write_text(laid_out, encoding="utf-8")
@@ -172,6 +175,7 @@ def graph(console: Console, *, form: str, columns: bool = False, folder: Path | 
 
     Datasets whose files cannot be used are shown as broken, with the place of the error; their readers are on hold.
     """
+    folder = folder and folder_of_datasets(folder)
     files = usable(folder) if folder else sql_datasets(chosen_project().assets)
     dataset_graph = graph_of_folder(folder, files) if folder else _project()
     lineage = {name: asset.lineage for name, asset in files.items()}

@@ -15,7 +15,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from varve.cli.context import chosen_project
+from varve.cli.context import folder_of_datasets
 from varve.cli.printing import open_console
 from varve.model.errors import VarveError, counted
 
@@ -58,7 +58,7 @@ class Interrupt:
 
 def watch(console: Console, folder: Path | None, *, against: str | None, spark: bool) -> None:
     """Check now, and again after each change of a file; returns after Ctrl-C."""
-    root = (folder or chosen_project().assets).resolve()
+    root = folder_of_datasets(folder).resolve()
     # Forks are unsafe on macOS, where each check is a new interpreter.
     process = multiprocessing.get_context("spawn").Process
     if sys.platform == "linux":

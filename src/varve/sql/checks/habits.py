@@ -13,6 +13,7 @@ from sqlglot import exp
 from sqlglot.tokenizer_core import TokenType
 
 from varve.model.errors import nearest, some
+from varve.sql.names.own_functions import named_functions
 from varve.sql.names.scope_variables import variable_of
 from varve.sql.names.visible import owner_of, sources_of, visible_sources
 from varve.sql.syntax.body import span_of
@@ -30,8 +31,9 @@ if TYPE_CHECKING:
 def dialect_problems(sql: SqlDataset, query: exp.Query, columns: Mapping[str, Collection[str]]) -> Iterator[Problem]:
     """Yield a problem for each function or name of another dialect, and for missing commas; `columns` by dataset."""
     calls = list(function_calls(sql, query))
+    own = {function.name.upper() for function in named_functions(sql.source)}
     for name, span in calls:
-        if name in FUNCTIONS:
+        if name in FUNCTIONS and name not in own:
             yield sql.problem(span, f"Spark has no function {name}; write {FUNCTIONS[name]}.")
         elif name == "IDENTIFIER":
             yield sql.problem(span, "which datasets are read must stand in the text; write db.table.")

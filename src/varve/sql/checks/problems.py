@@ -238,10 +238,21 @@ def same_name_problems(sql: SqlDataset, inferred: Sequence[Output]) -> Iterator[
 
 
 def expectation_problems(sql: SqlDataset, columns: Sequence[str]) -> Iterator[Problem]:
-    """Yield a problem for each name in EXPECT that is no column of the dataset, as far as the text tells."""
+    """Yield a problem for each name in EXPECT that is no column of the dataset, as far as the text tells.
+
+    And for what is not of one row: a run counts the rows that break a condition while it writes them.
+    """
     column_names = [*columns, *(column.name for column in sql.partition_columns)]
     lowered = {name.lower() for name in column_names}
     for expectation in sql.expectations:
+        several = expectation.expression.find(exp.AggFunc, exp.Window)
+        if several is not None and not several.find_ancestor(exp.Query):
+            yield sql.problem(
+                span_of(several) or expectation.span,
+                f"{several.sql('spark')} is of several rows, and EXPECT {expectation.name} is asked of each row by "
+                "itself. Leave it out, or make a dataset of it whose rows can be asked.",
+            )
+            continue
         if expectation.expression.find(exp.Lambda, exp.Query):
             continue
         for column in expectation.expression.find_all(exp.Column):

@@ -14,6 +14,7 @@ from varve.model.errors import nearest
 from varve.model.partitions.dimension import DynamicDimension
 from varve.sql.checks.problems import CLOCKS, RANDOM
 from varve.sql.syntax.body import span_of
+from varve.sql.syntax.clauses.generators import parts_behind
 from varve.sql.syntax.sql_file import DynamicSet
 
 if TYPE_CHECKING:
@@ -127,12 +128,14 @@ def _problems(
         return
     types = {column.name.lower(): str(column.type) for column in upstream.schema.columns}
     types |= {column.name.lower(): str(column.type) for column in upstream.partition_columns}
+    read = _table(key)
     for tree in (key, _condition(key)):
-        yield from _expression_problems(sql, tree, source.dataset, types) if tree is not None else ()
+        yield from _expression_problems(sql, tree, read, source.dataset, types) if tree is not None else ()
     wanted = next(
         (column.type for column in sql.partition_columns if column.name.lower() in _columns(sql, generator)), ""
     )
-    has = types.get(key.name.lower()) if isinstance(key, exp.Column) else None
+    parts = parts_behind(key, read) if isinstance(key, exp.Column) else ()
+    has = types.get(parts[0].name.lower()) if len(parts) == 1 else None
     has = key.to.sql("spark") if type(key) is exp.Cast else has
     if has and wanted and has != wanted:
         yield sql.problem(
@@ -142,7 +145,9 @@ def _problems(
         )
 
 
-def _expression_problems(sql: SqlDataset, tree: exp.Expr, dataset: str, types: Mapping[str, str]) -> Iterator[Problem]:
+def _expression_problems(
+    sql: SqlDataset, tree: exp.Expr, table: exp.Table, dataset: str, types: Mapping[str, str]
+) -> Iterator[Problem]:
     for node in tree.walk():
         name = node.name.upper() if isinstance(node, exp.Anonymous) else ""
         if isinstance(node, exp.Func) and not name:
@@ -152,11 +157,21 @@ def _expression_problems(sql: SqlDataset, tree: exp.Expr, dataset: str, types: M
                 span_of(node) or sql.span_of("FOR"),
                 f"{name} gives another value at another time, and the keys of a batch never change; take it out.",
             )
-        if isinstance(node, exp.Column) and node.name.lower() not in types and node.name.upper() not in CLOCKS:
+        if not isinstance(node, exp.Column) or node.name.upper() in CLOCKS:
+            continue
+        column = parts_behind(node, table)[0].name
+        if column.lower() not in types:
             yield sql.problem(
-                span_of(node) or sql.span_of("FOR"),
-                f"{dataset} has no column {node.name}.{nearest(node.name, list(types))}",
+                span_of(node) or sql.span_of("FOR"), f"{dataset} has no column {column}.{nearest(column, list(types))}"
             )
+
+
+def _table(key: exp.Expr) -> exp.Table:
+    query = key.find_ancestor(exp.Select)
+    assert query is not None
+    source = query.args.get("from_") or query.args["from"]
+    table: exp.Table = source.this
+    return table
 
 
 def _condition(key: exp.Expr) -> exp.Expr | None:

@@ -25,7 +25,6 @@ from varve.sql.pushdown.predicates import columns_of
 from varve.sql.pushdown.scans import dependencies
 from varve.sql.types.expressions import RETURNS
 from varve.sql.types.inference import qualified
-from varve.sql.types.nullable_variables import nullable_variables
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -143,8 +142,7 @@ def inference(sql: SqlDataset, scopes: Scopes, upstreams: Mapping[str, Dataset])
     }
     types = {name: kind.lower() for name, kind in scopes.types.items()}
     queries = [_with_declared_types(query, sql) for query in sql.queries]
-    nullable = nullable_variables(sql.lets)
-    return Inference(tuple(qualified(query, schemas, types, nullable_variables=nullable) for query in queries))
+    return Inference(tuple(qualified(query, schemas, types) for query in queries))
 
 
 def _with_declared_types(query: exp.Query, sql: SqlDataset) -> exp.Query:

@@ -19,7 +19,7 @@ from sqlglot import exp
 
 from varve.model.errors import VarveError
 from varve.model.partitions.dimension import DynamicDimension, TimeDimension
-from varve.sql.evaluate.constants import Typed, evaluate, vector
+from varve.sql.evaluate.constants import NotConstant, Typed, evaluate, vector
 from varve.sql.evaluate.vector import Vector
 from varve.sql.names.trees import text_of
 from varve.sql.syntax.sql_file import Named, TimeSeries
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from varve.model.partitions.key import PartitionKey, Value
     from varve.model.partitions.partitioning import Partitioning
     from varve.sql.syntax.sql_file import ColumnDefinition, Generator, SqlDataset
+
+# A key of each type, for what must be known of a set before it has any.
+_SAMPLES: Mapping[type, Value] = {str: "a", int: 1, dt.date: dt.date(2000, 1, 1)}
 
 
 @dataclass(frozen=True)
@@ -82,15 +85,32 @@ class Scopes:
         return Scope(partition, values)
 
     def columns(self, keys: Sequence[PartitionKey]) -> dict[str, Vector]:
-        """Return one column for each variable, over many scopes: a thousand scopes cost little more than one."""
+        """Return one column for each variable, over many scopes: a thousand scopes cost little more than one.
+
+        Raises VarveError with the partition for which a LET has no value, as a key of a set may be any text.
+        """
         columns: dict[str, Vector] = {}
         for axis in self.axes:
             bound_ = [_bound(axis, axis.dimension.value_in(key)) for key in keys]
             for name in axis.generator.variables:
                 columns[name] = Vector.of(self.types[name].lower(), [bindings[name].value for bindings in bound_])
         for let in self.dataset.lets:
-            columns[let.name] = vector(let.expression, columns, self.timezone, len(keys))
+            try:
+                columns[let.name] = vector(let.expression, columns, self.timezone, len(keys))
+            except NotConstant as error:
+                raise self._without_value(let.name, keys) or error from None
         return columns
+
+    def _without_value(self, let: str, keys: Sequence[PartitionKey]) -> VarveError | None:
+        """What to say of the first partition whose scope cannot be told; None where each can."""
+        for key in keys:
+            try:
+                self.of(key)
+            except NotConstant as error:
+                return VarveError(
+                    f"{self.dataset.name} {key}: LET {let} has no value there: {error} Or take the key out of its set."
+                )
+        return None
 
     def partition_values(self, partition: PartitionKey) -> dict[str, Typed]:
         """Return the values of the partition columns with their declared types."""
@@ -123,7 +143,7 @@ class Scopes:
     def sample(self) -> PartitionKey:
         """An example partition (the first theoretical one), from which the types of the variables are read."""
         members: dict[str, list[Value]] = {
-            axis.dimension.set_name: ["a"] if axis.dimension.value_type is str else [1]
+            axis.dimension.set_name: [_SAMPLES.get(axis.dimension.value_type, 1)]
             for axis in self.axes
             if isinstance(axis.dimension, DynamicDimension)
         }

@@ -48,32 +48,38 @@ def formatted(source: SourceFile) -> str:
     text = uncomment_header(source)
     cursor = Cursor(source, text)
     header = "\n".join(_clauses(cursor, text, before))
+    behind = max(token.end + 1 for token in cursor.tokens if token.token_type is not TokenType.SEMICOLON)
     if before.query is not None:
-        query = text[before.span_of("AS").start : before.span_of("AS").end]
-        lead = _comments(text, _joint(text, before), before.span_of("AS").start)
+        behind = before.span_of("AS").end
+        query = text[before.span_of("AS").start : behind]
+        lead = _comments(text, _joint(cursor, before), before.span_of("AS").start)
         body = "\n".join([*(line.strip() for line in lead), *(line.rstrip() for line in query.strip().splitlines())])
         layout = f"/*@\n{header}\n*/\n{body};\n" if before.in_comment else f"{header}\nAS\n{body};\n"
     else:
         layout = f"/*@\n{header}\n*/\n" if before.in_comment else f"{header};\n"
     head = _comments(text, 0, cursor.tokens[0].start)
-    layout = "".join(f"{line}\n" for line in head) + layout
+    tail = _comments(text, behind, len(text))
+    layout = "".join(f"{line}\n" for line in head) + layout + "".join(f"{line}\n" for line in tail)
+    if _all_comments(SourceFile(source.path, layout, source.root)) != _all_comments(source):
+        raise VarveError(f"{source.path}: the layout would lose or move a comment; the file is left as it is.")
     if _meaning(parse(SourceFile(source.path, layout, source.root))) != _meaning(before):
         raise VarveError(f"{source.path}: the layout would change what the file says; it is left as it is.")
     return layout
 
 
-def _joint(text: str, dataset: SqlDataset) -> int:
+def _joint(cursor: Cursor, dataset: SqlDataset) -> int:
     """Return the offset behind the word AS."""
-    words = [match.end() for match in re.finditer(r"\bAS\b", text[: dataset.span_of("AS").start], re.IGNORECASE)]
-    return words[-1] if words else dataset.span_of("AS").start
+    start = dataset.span_of("AS").start
+    return max((token.end + 1 for token in cursor.tokens if token.end < start), default=start)
 
 
 def _clauses(cursor: Cursor, text: str, dataset: SqlDataset) -> Iterator[str]:
     """Yield the lines of the header, without AS."""
     end = dataset.span_of("AS").start if dataset.query is not None else len(text)
     tokens = [token for token in cursor.tokens if token.start < end and token.text != ";"]
+    joint = None
     if dataset.query is not None:
-        tokens = tokens[:-1]
+        *tokens, joint = tokens
     places, depth, at = [0], 0, 0
     while at < len(tokens):
         cursor.place = at
@@ -90,6 +96,8 @@ def _clauses(cursor: Cursor, text: str, dataset: SqlDataset) -> Iterator[str]:
             before = tokens[place - 1].end + 1
             yield from (f"  {line.strip()}" for line in _comments(text, before, part[0].start))
         yield from _clause(part, text, indent="" if number == 0 or _ends(part) else "  ")
+    if joint is not None:
+        yield from (f"  {line.strip()}" for line in _comments(text, tokens[-1].end + 1, joint.start))
 
 
 def _ends(part: Sequence[Token]) -> bool:
@@ -211,6 +219,16 @@ def _comments(text: str, start: int, end: int) -> list[str]:
     """Return the comments between two offsets, one a line."""
     gap = text[start:end]
     return [match.group().rstrip() for match in re.finditer(r"--[^\n]*|/\*(?!@).*?\*/", gap, re.DOTALL)]
+
+
+def _all_comments(source: SourceFile) -> list[str]:
+    """Return all comments of a file, sorted, without their layout."""
+    text = uncomment_header(source)
+    tokens = Cursor(source, text).tokens
+    ends = [0, *(token.end + 1 for token in tokens)]
+    starts = [*(token.start for token in tokens), len(text)]
+    gaps = zip(ends, starts, strict=True)
+    return sorted(" ".join(comment.split()) for start, end in gaps for comment in _comments(text, start, end))
 
 
 def _meaning(dataset: SqlDataset) -> object:

@@ -159,10 +159,10 @@ class _Header:
         self.fields["tags"], spans = parse_named_texts(self.at, "TAGS (tier = 'gold')")
         for name, value in self.fields["tags"]:
             # With another text Dagster would not load the project.
-            if not _TAG.fullmatch(value) or len(name) > _LONGEST_TAG:
+            if not _TAG.fullmatch(value) or not _TAG.fullmatch(name):
                 self.at.fail(
                     f"the tag {name} = {value!r} is none that Dagster takes: a value has at most {_LONGEST_TAG} "
-                    "letters, digits, `_`, `-` and `.`, and so has a name.",
+                    "letters from A to Z, digits, `_`, `-` and `.`, and so has a name.",
                     spans[name],
                 )
 
@@ -195,7 +195,15 @@ class _Header:
         at.needs(")", example="INSERT (day = partition_day)")
 
     def _expect(self) -> None:
-        self.fields["expectations"] = parse_named_expressions(self.at, ":", "EXPECT revenue_positive: revenue >= 0")
+        expectations = parse_named_expressions(self.at, ":", "EXPECT revenue_positive: revenue >= 0")
+        for expectation in expectations:
+            # With another name Dagster would not load the project.
+            if not expectation.name.isascii():
+                self.at.fail(
+                    f"{expectation.name} is no name that Dagster takes for a check: letters from A to Z, digits and _.",
+                    Span(expectation.span.start, expectation.span.start + len(expectation.name)),
+                )
+        self.fields["expectations"] = expectations
 
     def _on(self) -> None:
         at = self.at

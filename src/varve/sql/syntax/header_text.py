@@ -10,18 +10,20 @@ import re
 from varve.sql.syntax.errors import Problem, SourceFile, Span, SqlError
 
 _CREATE = re.compile(r"\bCREATE\s+DATASET\s+`?([A-Za-z]\w*)`?\s*\.\s*`?([A-Za-z]\w*)`?", re.IGNORECASE)
+# Space and comments, but for the one that has the header.
+_SPACE = r"(?:\s|--[^\n]*\n|/\*(?!@)(?:(?!\*/).)*\*/)*"
 
 
 def uncomment_header(source: SourceFile) -> str:
     """Return the text with the header uncommented, where it stands in a leading `/*@ ... */`; offsets stay the same."""
-    match = re.match(r"(?:\s|--[^\n]*\n|/\*(?!@)(?:(?!\*/).)*\*/)*/\*@", source.text, re.DOTALL)
+    match = re.match(rf"{_SPACE}/\*@", source.text, re.DOTALL)
     if match is None:
         return source.text
     start, end = match.end() - 3, source.text.find("*/", match.end())
     if end < 0:
         raise SqlError(Problem(source, Span(start, start + 3), "this comment with the header is not closed by */."))
     header, rest = source.text[start + 3 : end], source.text[end + 2 :]
-    query = re.match(r"(?:\s|--[^\n]*\n)*(?:SELECT|WITH|\()", rest, re.IGNORECASE)
+    query = re.match(rf"{_SPACE}(?:SELECT|WITH|\()", rest, re.IGNORECASE | re.DOTALL)
     # Before a SELECT, the end of the comment is replaced by the word AS, where the header does not end with it.
     joint = "AS" if query and not re.search(r"\bAS\s*$", header, re.IGNORECASE) else "  "
     return source.text[:start] + "   " + header + joint + rest

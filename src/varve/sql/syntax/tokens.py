@@ -45,9 +45,18 @@ _MAY_BE_NAMES = {
     "ICEBERG": {"ON", "OFF"},
     "WAIT": {"ALL", "AT"},
     "CATCHUP": {"ON", "OFF"},
+    "TAGS": {"("},
+    "OPTIONS": {"("},
+    "EXTERNAL": {"OPTIONS", "VIEW", ";"},
 }
 # Likewise, where a text between quotes follows.
-_BEFORE_TEXTS = {"SCHEDULE"}
+_BEFORE_TEXTS = {"SCHEDULE", "COMMENT", "OWNER", "PYTHON", "SPARK"}
+# Of these, no column is meant directly behind a value either: what follows is told as a mistake of the clause.
+_NEVER_BEHIND_VALUES = {"COMMENT", "OWNER", "PYTHON", "SPARK", "TAGS", "OPTIONS", "EXTERNAL"}
+_VALUES = {
+    TokenType.R_PAREN, TokenType.VAR, TokenType.R_BRACKET, TokenType.STRING, TokenType.NUMBER, TokenType.IDENTIFIER,
+    TokenType.NULL, TokenType.TRUE, TokenType.FALSE, TokenType.END,
+}  # fmt: skip
 # Words within expressions for which the tokenizer has no token type.
 _BEHIND_VALUES = {"AT", "COLLATE", "DIV", "ESCAPE", "FILTER", "IGNORE", "ILIKE", "NULLS", "OVER", "RESPECT", "WITHIN"}
 
@@ -162,12 +171,18 @@ class Cursor:
         words = self.clause()
         if words is None:
             return None
+        if words[-1] in _NEVER_BEHIND_VALUES and self._is_behind_value():
+            return words
         following = self.tokens[self.place + len(words) : self.place + len(words) + 1]
         if words[-1] in _BEFORE_TEXTS:
             return words if any(token.token_type is TokenType.STRING for token in following) else None
-        if words[-1] not in _MAY_BE_NAMES:
+        if words[-1] not in _MAY_BE_NAMES or (words == ("EXTERNAL",) and not following):
             return words
         return words if any(_is(token, word) for token in following for word in _MAY_BE_NAMES[words[-1]]) else None
+
+    def _is_behind_value(self) -> bool:
+        before = self.tokens[self.place - 1] if self.place else None
+        return before is not None and before.token_type in _VALUES and before.text.upper() not in _BEHIND_VALUES
 
     def expression(self, what: str) -> Span:
         """Move past an expression: to a comma, a closing parenthesis, a clause or the end, outside parentheses."""

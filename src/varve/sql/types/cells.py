@@ -1,4 +1,4 @@
-"""`Cell`: the type, the nullability and the source columns of an expression, as far as they are known before a run.
+"""`Cell`: the type and the source columns of an expression, as far as they are known before a run.
 
 Not here: how they are inferred (expressions.py).
 """
@@ -17,10 +17,9 @@ ColumnName: TypeAlias = tuple[str, str]
 
 
 class Cell(NamedTuple):
-    """The Spark type of an expression, whether it may be NULL, and the columns of datasets that it is computed from."""
+    """The Spark type of an expression, and the columns of datasets that it is computed from."""
 
     type: str
-    nullable: bool = True
     sources: frozenset[ColumnName] = frozenset()
 
 

@@ -1,4 +1,4 @@
-"""Infers the columns of a query's result: names, types, nullability, and the dataset columns they are computed from.
+"""Infers the columns of a query's result: names, types, and the dataset columns that they are computed from.
 
 No JVM is needed, and nothing is guessed: a type that is not certain is `unknown`, and whoever needs it asks Spark's
 analyzer (`varve check`; see docs/decisions/0007-sql.md). The rules are Spark's own in its ANSI mode;
@@ -26,27 +26,16 @@ from varve.sql.types.lineage import Walk
 from varve.sql.types.outputs import Inferred, Output, QueryFinding
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
-
-    from varve.sql.types.cells import ColumnName
+    from collections.abc import Iterator, Mapping
 
 
-def qualified(
-    query: exp.Expr,
-    schemas: Mapping[str, Mapping[str, str]],
-    variables: Mapping[str, str],
-    *,
-    nullable_variables: Collection[str] = (),
-    not_null: Collection[ColumnName] = (),
-) -> Inferred:
+def qualified(query: exp.Expr, schemas: Mapping[str, Mapping[str, str]], variables: Mapping[str, str]) -> Inferred:
     """Infer the columns of the result of a query.
 
     Args:
         query: the query as it is written.
         schemas: for each dataset that the query may read, the Spark types of its columns, including partition columns.
         variables: the Spark types of the scope's variables.
-        nullable_variables: those that may be NULL, in lower case.
-        not_null: columns of datasets that are never NULL.
     """
     types = {name.lower(): kind.lower() for name, kind in variables.items()}
     lowered = {
@@ -85,7 +74,7 @@ def qualified(
     tree = without_brackets(as_spark_gives(result) if has_using else result)
     if findings:
         return Inferred(tree, (), (), tuple(findings))
-    walk = Walk(lowered, types, frozenset(nullable_variables), frozenset(not_null))
+    walk = Walk(lowered, types)
     outputs = tuple(Output(column.name, *column.cell, column.copy_of) for column in walk.query(tree, {}, {}))
     return Inferred(tree, outputs, tuple(walk.uses), (*_unaliased(query), *walk.findings))
 

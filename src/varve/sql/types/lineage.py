@@ -16,7 +16,6 @@ from varve.sql.names.trees import rows_of_values
 from varve.sql.syntax.type_names import UNKNOWN, parse_type
 from varve.sql.types.cells import Cell, ColumnName
 from varve.sql.types.expressions import typed
-from varve.sql.types.grouping_sets import mark_nulls_in_totals
 from varve.sql.types.numeric import common_type
 from varve.sql.types.outputs import QueryFinding, Use
 
@@ -44,8 +43,6 @@ class Walk:
 
     schemas: Mapping[str, Mapping[str, str]]
     variables: Mapping[str, str]
-    nullable_variables: frozenset[str]
-    not_null: frozenset[ColumnName]
     uses: list[Use] = field(default_factory=list)
     findings: list[QueryFinding] = field(default_factory=list)
 
@@ -84,8 +81,7 @@ class Walk:
         columns = []
         for left_column, right_column in zip(left, right, strict=True):
             kind = common_type([left_column.cell.type, right_column.cell.type])
-            nullable = left_column.cell.nullable or (right_column.cell.nullable and isinstance(node, exp.Union))
-            cell = Cell(kind, nullable, left_column.cell.sources | right_column.cell.sources)
+            cell = Cell(kind, left_column.cell.sources | right_column.cell.sources)
             both_copied = left_column.copy_of and right_column.copy_of
             copy_of = left_column.copy_of | right_column.copy_of if both_copied else frozenset()
             columns.append(_SourceColumn(left_column.name, cell, left_column.star | right_column.star, copy_of))
@@ -104,21 +100,16 @@ class Walk:
             # exp.Join becomes the parent of its child; give it back to the tree.
             from_.set("this", joins[0].this)
         for join in joins:
-            source, side = join.this, (join.side or "").upper()
-            columns = self._source(source, ctes, {**outer, **sources})
-            if side in {"RIGHT", "FULL"}:
-                sources = {alias: _nullable(source) for alias, source in sources.items()}
-            sources[source.alias_or_name] = _nullable(columns) if side in {"LEFT", "FULL"} else columns
+            sources[join.this.alias_or_name] = self._source(join.this, ctes, {**outer, **sources})
         for lateral in node.args.get("laterals") or ():
             cells = typed(lateral.this, self._lookup(sources, outer, ctes))
             alias = lateral.args.get("alias")
             names = [column.name for column in alias.args.get("columns") or ()] if alias is not None else []
-            kinds = [cells] if len(names) == 1 else [Cell(UNKNOWN, nullable=True, sources=cells.sources)] * len(names)
+            kinds = [cells] if len(names) == 1 else [Cell(UNKNOWN, cells.sources)] * len(names)
             # Where the query does not name its columns, the generator does: `col` of EXPLODE.
             columns = [_SourceColumn(name, kind) for name, kind in zip(names, kinds, strict=True)]
             sources[lateral.alias_or_name] = columns or None
         lookup = self._lookup(sources, outer, ctes)
-        mark_nulls_in_totals(node)
         result_columns = []
         for projection in node.selects:
             cell = typed(projection.unalias(), lookup)
@@ -162,12 +153,7 @@ class Walk:
             dataset = f"{node.db}.{node.name}"
             itself = {name: frozenset({(dataset, name)}) for name in self.schemas.get(dataset, {})}
             return [
-                _SourceColumn(
-                    name,
-                    Cell(kind, (dataset, name) not in self.not_null, itself[name]),
-                    star=itself[name],
-                    copy_of=itself[name],
-                )
+                _SourceColumn(name, Cell(kind, itself[name]), star=itself[name], copy_of=itself[name])
                 for name, kind in self.schemas.get(dataset, {}).items()
             ]
         if isinstance(node, exp.Subquery | exp.Lateral) and isinstance(node.this, exp.Query):
@@ -187,8 +173,7 @@ class Walk:
             kinds = {cell.type for cell in column if cell.type != "void"}
             kind = kinds.pop() if len(kinds) == 1 else UNKNOWN
             sources = frozenset(source for cell in column for source in cell.sources)
-            cell = Cell(kind, any(cell.nullable for cell in column), sources)
-            columns.append(_SourceColumn(f"col{place}", cell))
+            columns.append(_SourceColumn(f"col{place}", Cell(kind, sources)))
         return _with_alias_columns(columns, node)
 
 
@@ -204,8 +189,7 @@ class _Lookup:
     def column(self, node: exp.Column) -> Cell:
         """Return the cell of a column, and record the use."""
         if node.table == SCOPE:
-            kind = self.walk.variables.get(node.name, UNKNOWN)
-            cell = Cell(kind, nullable=node.name in self.walk.nullable_variables)
+            cell = Cell(self.walk.variables.get(node.name, UNKNOWN))
         elif node.table in self.sources or node.table in self.outer:
             columns = self.sources.get(node.table, self.outer.get(node.table))
             column = _column_named(columns, node.name)
@@ -213,7 +197,7 @@ class _Lookup:
                 self._unknown(node, [column.name for column in columns])
             if column is not None and "line" in node.this.meta:
                 self.walk.uses += [Use(dataset_column, node) for dataset_column in sorted(column.star)]
-            cell = column.cell if column else Cell(UNKNOWN, nullable=True)
+            cell = column.cell if column else Cell(UNKNOWN)
         else:
             if not node.table and not node.find_ancestor(exp.Lambda, exp.Order, exp.Pivot, exp.Struct, exp.PropertyEQ):
                 every = [column.name for columns in self.sources.values() for column in columns or ()]
@@ -223,7 +207,7 @@ class _Lookup:
                     self._add_problem(f"{node.name} is a column of {' and of '.join(owners)}; write {written}.", node)
                 elif all(columns is not None for columns in self.sources.values()):
                     self._unknown(node, [*every, *self.walk.variables])
-            cell = Cell(UNKNOWN, nullable=True)
+            cell = Cell(UNKNOWN)
         node.type = _data_type(cell.type)
         return cell
 
@@ -232,8 +216,8 @@ class _Lookup:
         columns = self.walk.query(node, self.ctes, {**self.outer, **self.sources})
         if len(columns) != 1:
             sources = frozenset(source for column in columns for source in column.cell.sources)
-            return Cell(UNKNOWN, nullable=True, sources=sources)
-        return Cell(columns[0].cell.type, nullable=True, sources=columns[0].cell.sources)
+            return Cell(UNKNOWN, sources)
+        return columns[0].cell
 
     def _unknown(self, node: exp.Column, candidates: Sequence[str]) -> None:
         self._add_problem(f"unknown column {node.sql('spark')}.{nearest(node.name, candidates)}", node)
@@ -258,14 +242,6 @@ def _copied_column(projection: exp.Expr, sources: Mapping[str, Sequence[_SourceC
 
 def _column_named(columns: Sequence[_SourceColumn] | None, name: str) -> _SourceColumn | None:
     return next((column for column in columns or () if column.name == name), None)
-
-
-def _nullable(columns: Sequence[_SourceColumn] | None) -> Sequence[_SourceColumn] | None:
-    if columns is None:
-        return None
-    return [
-        replace(column, cell=Cell(column.cell.type, nullable=True, sources=column.cell.sources)) for column in columns
-    ]
 
 
 def _with_alias_columns(columns: list[_SourceColumn], node: exp.Expr) -> list[_SourceColumn]:

@@ -30,14 +30,12 @@ class Output:
 
     Attributes:
         type: Spark's simple name; `unknown` where only Spark can tell.
-        nullable: whether it may be NULL, as far as that is known.
         sources: the columns of datasets that its values are computed from.
         copy_of: the columns of datasets whose values it passes on as they are; several by a UNION.
     """
 
     name: str
     type: str
-    nullable: bool = True
     sources: frozenset[ColumnName] = frozenset()
     copy_of: frozenset[ColumnName] = frozenset()
 

@@ -18,6 +18,8 @@ from varve.sql.syntax.errors import SourceFile, Span
 from varve.sql.syntax.sql_file import DynamicSet, Generator, ValueList
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from varve.model.partitions.key import Value
     from varve.sql.syntax.tokens import Cursor
 
@@ -64,8 +66,9 @@ def _dynamic_set(at: Cursor, variable: str, start: int) -> DynamicSet:
     return DynamicSet(
         variable, set_name, Span(start, at.behind),
         SetSource(
-            f"{table.db}.{table.name}".lower(), _unqualified(key),
-            "" if condition is None else _unqualified(condition.this), on_removal, f"{at.source.path}:{line}:{column}",
+            f"{table.db}.{table.name}".lower(), _unqualified(key, table),
+            "" if condition is None else _unqualified(condition.this, table), on_removal,
+            f"{at.source.path}:{line}:{column}",
         ),
         key, span_of(table.this) or where,
     )  # fmt: skip
@@ -113,13 +116,23 @@ def _key_and_table(at: Cursor, query: exp.Query, where: Span) -> tuple[exp.Expr,
     return key, table
 
 
-def _unqualified(expression: exp.Expr) -> str:
-    """Return the text of an expression over one dataset, whose columns need no name of it."""
+def _unqualified(expression: exp.Expr, table: exp.Table) -> str:
+    """Return the text of an expression over one dataset, whose columns need no name of it; fields keep their struct."""
 
     def bare(node: exp.Expr) -> exp.Expr:
-        return exp.column(node.this.copy()) if isinstance(node, exp.Column) and node.table else node
+        parts = parts_behind(node, table) if isinstance(node, exp.Column) else ()
+        return exp.column(*(part.copy() for part in reversed(parts))) if parts else node
 
     return expression.copy().transform(bare).sql("spark", comments=False)
+
+
+def parts_behind(column: exp.Column, table: exp.Table) -> Sequence[exp.Expr]:
+    """The parts of a column's name behind the name of the dataset or its alias: the column, and fields of its value."""
+    parts = column.parts
+    names = [part.name.lower() for part in parts]
+    if len(parts) > 2 and names[:2] == [table.db.lower(), table.name.lower()]:
+        return parts[2:]
+    return parts[1:] if len(parts) > 1 and names[0] == table.alias_or_name.lower() else parts
 
 
 def _values(at: Cursor) -> tuple[Value, ...]:

@@ -31,6 +31,9 @@ _EXAMPLE = "TIMESERIES(INTERVAL 1 DAY, START '2024-01-01')"
 _WORDS = ("INTERVAL", "CRON", "CALENDAR", "START", "END", "LAST", "RETENTION", "TIMEZONE", "ANCHOR")
 _SECONDS = {"SECOND": 1, "MINUTE": 60, "HOUR": 3_600, "DAY": 86_400, "WEEK": 604_800}
 _MONTHS = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
+# Months count as 31 days and years as 366, so that data is kept at least as long as the file says.
+_DAYS = {"MONTH": 31, "QUARTER": 92, "YEAR": 366}
+_MOST_YEARS = 1_000
 UNITS = (*_SECONDS, *_MONTHS)
 _SHORT = dt.timedelta(days=92)
 # `CALENDAR 'nyse'` is the file `nyse.calendar` beside the SQL file, or in a folder above it.
@@ -105,6 +108,11 @@ def _length(at: Cursor) -> tuple[int, str]:
     unit = next((name for name in UNITS if text in {name, f"{name}S"}), None)
     if unit is None:
         at.fail(f"expected a unit ({', '.join(UNITS)}), found {at.shown_token}.{nearest(text, UNITS)}")
+    if number * (_DAYS[unit] if unit in _DAYS else _SECONDS[unit] / 86_400) > _MOST_YEARS * _DAYS["YEAR"]:
+        at.fail(
+            f"{number:,} {unit.lower()}s are more than {_MOST_YEARS:,} years, which reach behind the first date there "
+            "is; to keep something for ever, leave it out."
+        )
     at.place += 1
     return number, unit
 
@@ -184,9 +192,7 @@ def length_of_time(at: Cursor) -> dt.timedelta:
 
 
 def _as_time(number: int, unit: str) -> dt.timedelta:
-    # Months count as 31 days and years as 366, so that data is kept at least as long as the file says.
-    days = {"MONTH": 31, "QUARTER": 92, "YEAR": 366}
-    return dt.timedelta(days=number * days[unit]) if unit in days else dt.timedelta(seconds=number * _SECONDS[unit])
+    return dt.timedelta(days=number * _DAYS[unit]) if unit in _DAYS else dt.timedelta(seconds=number * _SECONDS[unit])
 
 
 def read_calendar(at: Cursor, name: str, span: Span) -> Calendar:

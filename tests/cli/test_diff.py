@@ -174,3 +174,14 @@ def test_rows_of_many_columns_are_compared(shop: Shop, spark: SparkSession) -> N
     assert [(column.column, column.rows) for column in found.columns] == [("c99", 1)]
     counted = as_multisets(dataset, before, after, 10).counts
     assert (counted["added"], counted["removed"], counted["same"]) == (1, 1, 2)
+
+
+def test_rows_that_a_unique_index_allows_are_compared(shop: Shop) -> None:
+    query = "AS SELECT 1 AS id, 'x' AS product, CAST(1 AS DECIMAL(10, 2)) AS price, t AS sold_at;"
+    shop.sql("kept", f"INDEX UNIQUE (id)\n{query}", columns=SALES, store="WAREHOUSE")
+    shop.sell(DAY, [(None, "pen", "1.00"), (None, "ink", "2.00"), (1, "cap", "3.00")], of="kept")
+    shop.sell(DAY, [(None, "pen", "1.00"), (None, "ink", "2.50"), (1, "cap", "3.00")], of="kept")
+    values = shop.json("diff", "shop.kept")
+    assert (values["rows"]["key"], values["rows"]["added"], values["rows"]["removed"]) == ([], 1, 1)
+    with pytest.raises(NotAKey):
+        shop.json("diff", "shop.kept", "--key", "id")

@@ -227,3 +227,22 @@ print(*sorted(set({heavy!r}) & set(sys.modules)))
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout.split()) == (0, []), done.stderr
+
+
+def test_what_is_wrong_with_the_project_keeps_no_file_of_tests_out_in_silence(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    from varve.testing.plugin import pytest_collect_file
+
+    (tmp_path / "assets").mkdir()
+    file = tmp_path / "assets" / "sales.test.yaml"
+    file.write_text("[]\n")
+    collector = request.session
+    assert pytest_collect_file(file, collector) is None, "there is no project"
+    (tmp_path / "varve.toml").write_text('assets = "assets"\n')
+    assert pytest_collect_file(file, collector) is not None
+    (tmp_path / "link").symlink_to(tmp_path / "assets")
+    assert pytest_collect_file(tmp_path / "link" / "sales.test.yaml", collector) is not None
+    (tmp_path / "varve.toml").write_text('asset = "assets"\n')
+    with pytest.raises(pytest.UsageError, match="asset"):
+        pytest_collect_file(file, collector)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any
 
 import pytest
@@ -19,6 +19,7 @@ from varve.testing.sampling.masks import masked
 from varve.testing.sampling.written import value_text
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+LARGE = Context(prec=60)
 MOMENTS = st.datetimes(dt.datetime(1990, 1, 1), dt.datetime(2030, 1, 1))  # noqa: DTZ001 - a zone follows
 VALUES: dict[str, st.SearchStrategy[Any]] = {
     "STRING": TEXTS,
@@ -30,6 +31,8 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "FLOAT": st.floats(width=32),
     "DOUBLE": st.floats(),
     "DECIMAL(12,3)": st.decimals(-999_999_999, 999_999_999, places=3),
+    "DECIMAL(38,18)": st.integers(1 - 10**38, 10**38 - 1).map(lambda digits: Decimal(digits).scaleb(-18, LARGE)),
+    "DECIMAL(38,0)": st.integers(1 - 10**38, 10**38 - 1).map(Decimal),
     "DATE": st.dates(dt.date(1990, 1, 1), dt.date(2030, 1, 1)),
     "TIMESTAMP": MOMENTS.map(lambda moment: moment.replace(tzinfo=dt.UTC)),
     "TIMESTAMP_NTZ": MOMENTS,
@@ -95,3 +98,18 @@ def test_a_mask_hides_what_it_masks() -> None:
     assert len(set(masks)) == len(names)
     assert not [name for name, mask in zip(names, masks, strict=True) if name in mask]
     assert math.isnan(masked(math.nan, ColumnType.DOUBLE))
+
+
+@pytest.mark.parametrize("year", [1, 9999])
+def test_the_ends_of_time_are_moved_to_where_the_calendar_is(year: int) -> None:
+    for month, day in ((1, 1), (6, 30), (12, 31)):
+        date = dt.date(year, month, day)
+        moment = dt.datetime(year, month, day, 12, tzinfo=dt.UTC)
+        assert 0 < abs((masked(date, ColumnType("DATE")) - date).days) <= 365
+        assert moment != masked(moment, ColumnType("TIMESTAMP"))
+        assert moment.replace(tzinfo=None) != masked(moment.replace(tzinfo=None), ColumnType("TIMESTAMP_NTZ"))
+
+
+def test_long_numbers_that_differ_in_their_last_digit_are_masked_as_two() -> None:
+    first, second = (masked(Decimal(10**37 + last), ColumnType("DECIMAL(38,0)")) for last in (1, 2))
+    assert first != second

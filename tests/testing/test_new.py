@@ -167,3 +167,22 @@ def test_a_dataset_that_makes_other_rows_each_time_has_no_test(project: Project,
     with pytest.raises(VarveError, match="made other rows of the same inputs when it ran again"):
         write_test(project, "shop.numbered", DAY, rows=3, output=file)
     assert not file.exists()
+
+
+def test_where_no_test_would_be_found_none_is_written(project: Project, tmp_path: Path) -> None:
+    for output in (project.assets / "revenue.yaml", tmp_path / "revenue.test.yaml"):
+        with pytest.raises(VarveError, match=r"revenue(\.test)?\.yaml would not be found: tests lie in .*assets"):
+            write_test(project, "shop.revenue", DAY, rows=1, output=output)
+        assert not output.exists()
+
+
+@pytest.mark.parametrize("text", ["[]\n", "  - name: a\n    dataset: shop.revenue\n    expected: []\n"])
+def test_a_file_that_would_be_none_any_more_is_left_as_it_is(project: Project, text: str) -> None:
+    file = project.assets / "indented.test.yaml"
+    file.write_text(text)
+    try:
+        with pytest.raises(VarveError, match="the test cannot be added at its end"):
+            write_test(project, "shop.revenue", DAY, rows=1, output=file)
+        assert file.read_text() == text
+    finally:
+        file.unlink()

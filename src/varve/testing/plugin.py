@@ -104,9 +104,11 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> DatasetTes
         return None
     try:
         project = Project.find(file_path)
-    except NoProject:
-        return None
-    if not file_path.is_relative_to(project.assets.resolve()):
+    except NoProject as error:
+        if error.is_absent:
+            return None
+        raise pytest.UsageError(str(error)) from None
+    if not file_path.resolve().is_relative_to(project.assets.resolve()):
         return None
     return DatasetTestFile.from_parent(parent, path=file_path, project=project)
 

@@ -20,6 +20,7 @@ from varve.sql.cache import Cache
 from varve.sql.spark.analysis import analysis_problems, columns_by_spark
 from varve.sql.syntax.errors import Problem, SqlErrors
 from varve.sql.syntax.sql_file import Body
+from varve.sql.values import ValueAnswers
 from varve.stores.frames import observed_by, spark_errors
 from varve.testing.partitions import partition_keys
 from varve.testing.rows import as_written, frame_of, rows_of_frame
@@ -127,10 +128,10 @@ def _folder(source: Project | str | Path | None) -> Path:
 
 def compiled(folder: Path, spark: Callable[[], SparkSession]) -> SqlFiles:
     """The files of a folder; Spark is asked for the types that only it can tell. Raises SqlErrors where it refuses."""
-    cache, answers = Cache.beside(folder), Answers.beside(folder)
+    cache, answers, value_answers = Cache.beside(folder), Answers.beside(folder), ValueAnswers.beside(folder)
     while True:
         files = sql_project.usable(
-            sql_project.sources_of(folder), lambda: python_datasets(folder), cache, answers
+            sql_project.sources_of(folder), lambda: python_datasets(folder), cache, answers, value_answers
         )  # fmt: skip
         if not files.questions:
             if cache.misses:

@@ -21,7 +21,7 @@ from varve.cli.rows.sides import State, held, partition_differences, refuse_swep
 from varve.model.errors import counted
 from varve.services.postgres import connect
 from varve.services.spark import open_session
-from varve.stores.differences import ADDED, CHANGED, REMOVED, SAME, as_multisets, by_key
+from varve.stores.differences import ADDED, CHANGED, REMOVED, SAME, NotAKey, as_multisets, by_key
 from varve.stores.open import open_store
 
 if TYPE_CHECKING:
@@ -93,11 +93,17 @@ def diff(
             )
             for side in (before, after)
         )
-        rows = (
-            by_key(dataset, old, new, key_columns, limit, distributions=columns)
-            if key_columns
-            else as_multisets(dataset, old, new, limit)
-        )
+        try:
+            rows = (
+                by_key(dataset, old, new, key_columns, limit, distributions=columns)
+                if key_columns
+                else as_multisets(dataset, old, new, limit)
+            )
+        except NotAKey:
+            # A unique index lets NULL come many times.
+            if key:
+                raise
+            rows = as_multisets(dataset, old, new, limit)
     return Diff(before, after, tuple(partitions), rows)
 
 

@@ -9,7 +9,7 @@ import base64
 import binascii
 import datetime as dt
 import re
-from decimal import Decimal, InvalidOperation
+from decimal import Context, Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any
 
 from varve.model.errors import nearest
@@ -31,6 +31,8 @@ _NOT_FINITE = {
 }  # fmt: skip
 
 
+# With room for every digit that a type can have.
+_EXACT = Context(prec=100)
 _BITS = {Kind.TINYINT: 8, Kind.SMALLINT: 16, Kind.INT: 32, Kind.BIGINT: 64}
 
 
@@ -76,10 +78,11 @@ def _check_size(value: Any, kind: ColumnType) -> None:
         raise NoValue(f"it is from {-(2 ** (bits - 1))} to {2 ** (bits - 1) - 1}")
     if kind.kind is Kind.DECIMAL:
         precision, scale = kind.digits
-        if value != round(value, scale):
-            raise NoValue(f"it has more than {scale} digits after the point")
-        if abs(value) >= 10 ** (precision - scale):
+        # Not its absolute value, which Python would round to 28 digits.
+        if not -(10 ** (precision - scale)) < value < 10 ** (precision - scale):
             raise NoValue(f"it has more than {precision - scale} digits before the point")
+        if _EXACT.remainder(value, Decimal(1).scaleb(-scale)):
+            raise NoValue(f"it has more than {scale} digits after the point")
 
 
 def _unquoted(node: Node) -> Node:

@@ -12,7 +12,7 @@ import datetime as dt
 import hashlib
 import math
 import sys
-from decimal import Decimal
+from decimal import Decimal, localcontext
 from typing import TYPE_CHECKING, Any
 
 from varve.model.schema import Kind
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 _HASH_BYTES = 16
 _DAYS = 365
 _SECONDS_A_DAY = 86_400
+# Of a number of 38 digits before or behind the point, which is more than Python reckons with by itself.
+_DIGITS = 80
 _LARGEST_FLOAT = {Kind.FLOAT: int(3.4028234663852886e38), Kind.DOUBLE: int(sys.float_info.max)}
 # Of TINYINT, SMALLINT, INT and BIGINT.
 _LARGEST = (2**7 - 1, 2**15 - 1, 2**31 - 1, 2**63 - 1)
@@ -63,12 +65,20 @@ def _masked_scalar(value: Any, kind: ColumnType) -> Any:
         case Kind.DECIMAL:
             other = _masked_decimal(value, number, kind.digits[1])
         case Kind.DATE:
-            other = value + dt.timedelta(days=days)
+            other = _moved(value, dt.timedelta(days=days))
         case Kind.TIMESTAMP | Kind.TIMESTAMP_NTZ:
-            other = value + dt.timedelta(days=days, seconds=number // (2 * _DAYS) % _SECONDS_A_DAY)
+            other = _moved(value, dt.timedelta(days=days, seconds=number // (2 * _DAYS) % _SECONDS_A_DAY))
         case _:
             other = _masked_whole(value, number)
     return other
+
+
+def _moved(value: Any, by: dt.timedelta) -> Any:
+    """A date or a moment, moved; the other way where that leaves the calendar, as from the end of the year 9999."""
+    try:
+        return value + by
+    except OverflowError:
+        return value - by
 
 
 def _number(value: Any) -> int:
@@ -76,7 +86,8 @@ def _number(value: Any) -> int:
     text = repr(value)
     if isinstance(value, int | float | Decimal) and not isinstance(value, bool):
         decimal = Decimal(repr(value) if isinstance(value, float) else value)
-        text = format(decimal.normalize(), "f") if decimal.is_finite() else text
+        with localcontext(prec=_DIGITS):
+            text = format(decimal.normalize(), "f") if decimal.is_finite() else text
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=_HASH_BYTES, person=b"varve mask").digest(), "big")
 
 
@@ -96,7 +107,8 @@ def _masked_decimal(value: Decimal, number: int, scale: int) -> Decimal:
     whole = int(value)
     fraction = Decimal(number % 10**scale).scaleb(-scale) if value != whole else Decimal(0)
     # Without a digit before the point nothing says the sign but the value.
-    return (_masked_whole(whole, number) + fraction.copy_sign(value)).quantize(Decimal(1).scaleb(-scale))
+    with localcontext(prec=_DIGITS):
+        return (_masked_whole(whole, number) + fraction.copy_sign(value)).quantize(Decimal(1).scaleb(-scale))
 
 
 def _masked_float(value: float, number: int, largest: int) -> float:

@@ -19,6 +19,7 @@ from varve.testing.cases.bound import BoundCase, bind
 from varve.testing.cases.running import rows_of_run, run
 from varve.testing.cases.shown import outcome_text
 from varve.testing.cases.targets import Targets
+from varve.testing.files.problems import TestFileErrors
 from varve.testing.files.reading import SUFFIX, read_cases, shown
 from varve.testing.partitions import partition_keys
 from varve.testing.sampling.relevance import relevance_of
@@ -89,6 +90,7 @@ def write_test(
         frames = {read: _read(project, reader, upstream, target, key) for read, upstream in target.upstreams.items()}
         inputs, made = _computed(reader.spark(), target, key, frames, rows, hidden)
         file = output or project.assets / _file_name(targets, dataset)
+        _refuse_place(file, project)
         text = file.read_text(encoding="utf-8") if file.exists() else ""
         path = shown(file.resolve(), project.root)
         where = " ".join(f"{column}={value}" for column, value in partition.items())
@@ -98,10 +100,34 @@ def write_test(
             description += f"; masked: {', '.join(masked)}"
         test = test_text(target, key, called, description, inputs, made)
         _refuse_other_rows(test, file, path, targets, reader.spark())
-    file.parent.mkdir(parents=True, exist_ok=True)
     separator = "" if not text or text.endswith("\n\n") else "\n" if text.endswith("\n") else "\n\n"
-    file.write_text(f"{text}{separator}{test}", encoding="utf-8")
+    _write(file, path, f"{text}{separator}{test}", called)
     return WrittenTest(path, called, {read: len(taken) for read, taken in inputs.items()}, len(made))
+
+
+def _refuse_place(file: Path, project: Project) -> None:
+    """Raise VarveError for a file that no run of the tests would find."""
+    if not file.name.endswith(SUFFIX) or not file.resolve().is_relative_to(project.assets.resolve()):
+        raise VarveError(
+            f"{file} would not be found: tests lie in {project.assets}, in files called NAME{SUFFIX}. Nothing was "
+            "written. Give another --output."
+        )
+
+
+def _write(file: Path, path: str, text: str, name: str) -> None:
+    """Write the file with the new test, whole or not at all. Raises VarveError where it would not be one of those."""
+    try:
+        names = [case.name for case in read_cases(text, file, path)]
+    except TestFileErrors as error:
+        raise VarveError(
+            f"{path}: the test cannot be added at its end, as its items are written in another way: {error} Nothing "
+            "was written. Begin each item with `- ` in the first column, or give another --output."
+        ) from None
+    assert name in names
+    file.parent.mkdir(parents=True, exist_ok=True)
+    beside = file.with_name(f".{file.name}.new")
+    beside.write_text(text, encoding="utf-8")
+    beside.replace(file)
 
 
 def _read(project: Project, reader: Reader, upstream: Upstream, target: Target, key: PartitionKey) -> DataFrame:

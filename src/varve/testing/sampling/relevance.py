@@ -108,5 +108,5 @@ def _same_names(datasets: list[Dataset]) -> Iterator[JoinedColumns]:
         for other in datasets:
             if other is not one:
                 for column in other.read_columns():
-                    if types.get(column.name) == column.type:
+                    if types.get(column.name) == column.type and not column.type.nested:
                         yield JoinedColumns(one.name, column.name, other.name, column.name)

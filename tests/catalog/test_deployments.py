@@ -21,6 +21,7 @@ from varve.catalog.code.deployments import Deployments
 from varve.catalog.code.plans import CodePlan, Plans
 from varve.catalog.planning.facts import CatalogFacts
 from varve.model.batch import BatchId, Input, StagedBatch
+from varve.model.broken_dataset import BrokenDataset
 from varve.model.dataset import Dataset, StoreKind
 from varve.model.errors import CodeNotDeployed, VarveError
 from varve.model.partitions.dimension import TimeDimension
@@ -526,3 +527,14 @@ def test_what_was_rolled_back_is_computed_again_by_code_that_is_deployed_afterwa
     # Not where the person did it because of that code.
     third.go_back(DAYS[1], first[DAYS[1].path])
     assert third.states(now=pendulum.now) == {1: State.DUE, 2: State.ON_HOLD, 3: State.DUE}
+
+
+def test_a_broken_file_with_a_name_does_not_hide_that_another_dataset_was_removed(process: Process) -> None:
+    graph = process.graph
+    left = {name: dataset for name, dataset in graph.datasets.items() if name != "shop.report"}
+    reads = {name: graph.reads[name] for name in left}
+    for broken_name, kinds in (("shop.other", [CodeChangeKind.REMOVED]), ("", [])):
+        broken = (BrokenDataset(broken_name, "other.sql", errors=("other.sql:1:1: unknown word",)),)
+        without = Graph(left, reads, {name: graph.code_versions[name] for name in left}, broken)
+        changes = Plans(process.connection, without).kept(NOW, by="ann").changes
+        assert [change.kind for change in changes if change.dataset == "shop.report"] == kinds

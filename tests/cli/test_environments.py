@@ -344,6 +344,26 @@ def test_what_a_person_went_back_to_or_accepted_stays_so_in_an_environment(shop:
     assert shop.totals()[DAYS[1]] == 1_000
 
 
+def test_with_only_what_is_consistent_what_production_has_moved_is_computed_too_and_what_is_no_key_stays(
+    shop: Store,
+) -> None:
+    name = name_of(shop)
+    shop.json("env", "create", name)
+    shop.only_dearer_than(150)
+    shop.json("env", "run", name)
+    shop.only_dearer_than(None)
+    shop.send(DAYS[1], ("pen", 100), ("ink", 1_000))
+    shop.run_due()
+    shop.only_dearer_than(150)
+    # Its first day is none of the series any more: readers keep it as it is until it is retired.
+    revenue = shop.root / f"{shop.db}_assets" / "revenue.sql"
+    revenue.write_text(revenue.read_text().replace(f"START '{DAYS[0]}'", f"START '{DAYS[1]}'"))
+    promoted = shop.json("promote", name, "--only-consistent")
+    assert set(promoted["partitions"][f"{shop.db}.revenue"]) == {f"day={day}" for day in DAYS[1:]}
+    assert shop.totals()[DAYS[1]] == 1_000
+    assert shop.totals()[DAYS[2]] == 202
+
+
 def test_a_promotion_is_applied_by_its_number_and_taken_back_without_the_code_before(shop: Store) -> None:
     """Nothing was corrected meanwhile: all batches of the code before are kept, and it need not be checked out."""
     before, name = shop.totals(), name_of(shop)

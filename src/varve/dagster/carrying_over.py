@@ -96,7 +96,9 @@ class CarryingOver:
             return {}
         there = EnvironmentCatalog(self.connection, self.environment).current(dataset.name)
         current = Catalog(self.connection).current(dataset.name)
-        is_wanted = wanted.includes if dataset.name in wanted.datasets else lambda *_: True
+        # Of what a named dataset reads, everything: which of it, is known when it is planned.
+        is_read = wanted.datasets and dataset.name not in wanted.datasets
+        is_wanted = (lambda *_: True) if is_read else wanted.includes
         shape = generations.published([dataset.name])[dataset.name].shape
         reason = not_rewritable(shape, shape_of(dataset))
         if reason and not stay:

@@ -7,6 +7,7 @@ Not here: the overlay that they write (varve/catalog/environments) and promoting
 
 from __future__ import annotations
 
+import json
 import uuid
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -34,6 +35,7 @@ from varve.dagster.instance import open_instance
 from varve.dagster.partitions.dynamic_sets import PartitionSets
 from varve.dagster.partitions.sets_sensor import grow, sets_of
 from varve.model.errors import BadInput, VarveError, counted, nearest, some
+from varve.model.partitions.partitioning import base_set, dagster_text
 from varve.planning.environment_runs import Wanted, needed
 from varve.planning.judgement.judgement import State
 from varve.planning.judgement.judging import RetryLimits
@@ -52,7 +54,8 @@ if TYPE_CHECKING:
 
     import psycopg
 
-    from varve.model.partitions.dimension import Members
+    from varve.model.partitions.dimension import DynamicDimension, Members
+    from varve.model.partitions.key import Value
     from varve.planning.graph import Graph
     from varve.planning.judgement.judgement import Judgement
     from varve.planning.run_requests import Run
@@ -354,11 +357,30 @@ def opened_environment(project: Project, name: str, *, shown: bool = True) -> It
         home = _home(settings, name)
         with dg.DagsterInstance.from_config(str(home)) if shown else dg.DagsterInstance.ephemeral() as instance:
             sets = PartitionSets(instance, [dataset.partitioning for dataset in graph.datasets.values()])
+            _forget_keys(home, instance, keys)
             for dimension, values in keys.items():
                 sets.add(dimension, values)
             while grow(instance, graph):
                 pass
             yield OpenEnvironment(name, project, graph, connection, instance)
+
+
+def _forget_keys(home: Path, instance: dg.DagsterInstance, keys: Mapping[DynamicDimension, Sequence[Value]]) -> None:
+    """Take out of the sets what was copied from production when the environment was opened before, and is gone there.
+
+    Keys that the environment's own runs have added stay.
+    """
+    note = home / "copied_keys.json"
+    texts = {base_set(dimension): sorted(map(dagster_text, values)) for dimension, values in keys.items()}
+    try:
+        before = json.loads(note.read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):
+        before = {}
+    for name, listed in texts.items():
+        for text in set(before.get(name, ())) - set(listed):
+            instance.delete_dynamic_partition(name, text)
+    # After it: what is interrupted is done again. Keys of sets that this code does not have are kept in mind.
+    note.write_text(json.dumps({**before, **texts}), encoding="utf-8")
 
 
 def _home(settings: Settings, name: str) -> Path:

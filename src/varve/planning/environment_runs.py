@@ -5,6 +5,7 @@ Not here: which of them are due (judgement), and running them (varve/dagster/env
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -62,13 +63,22 @@ class Wanted:
 
     def _between(self, timezone: str) -> tuple[float, float]:
         """The begin of the first day and the end of the last one, in seconds since 1970."""
-        first = float("-inf") if self.first is None else instant_of(self.first, timezone)
+        first = float("-inf") if self.first is None else _day_or_instant(self.first, timezone)
         if self.last is None:
             return first, float("inf")
-        last = instant_of(self.last, timezone)
+        last = _day_or_instant(self.last, timezone)
         if len(self.last) > len("2013-01-05"):
             return first, last
         return first, pendulum.from_timestamp(last, timezone).add(days=1).timestamp()
+
+
+def _day_or_instant(text: str, timezone: str) -> float:
+    """The instant of a day or of a moment, in seconds since 1970. Raises VarveError for a month, a year or a week."""
+    if not re.match(r"\d{4}-\d\d-\d\d", text, re.ASCII):
+        raise VarveError(
+            f"{text!r} is no day; write for example 2026-01-31, or 2026-01-31T12:00. Nothing was computed."
+        )
+    return instant_of(text, timezone)
 
 
 def needed(

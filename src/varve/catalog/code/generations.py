@@ -114,6 +114,13 @@ _WITHDRAW = """
 """
 # Publishers take a lock of this table when they compare what is current with what they expect: from here on they wait.
 _LOCK_CURRENT = "lock table varve.current in exclusive mode"
+# Environments publish into their overlays, which are not recorded there.
+_WAS_SHOWN = """
+    select exists (
+        select from varve.batch b join varve.published p on (p.dataset, p.partition, p.batch_id)
+            = (b.dataset, b.partition, b.batch_id)
+        where b.dataset = %s and b.generation = %s)
+"""
 # All batches of a build are of one generation.
 _LEFT_BEHIND = """
     select from varve.batch b join varve.dataset d using (dataset)
@@ -248,6 +255,11 @@ class Generations:
             if known == number:
                 return PublishedDataset(known, store, declared)
         raise VarveError(f"{name}: the catalog has no generation {number} of it. Nothing was changed.")
+
+    def was_shown(self, name: str, number: int) -> bool:
+        """Whether readers have ever had batches of a generation."""
+        row = self.connection.execute(_WAS_SHOWN, (name, number)).fetchone()
+        return row is not None and bool(row[0])
 
     def made(self, name: str, batches: Mapping[str, BatchId]) -> MadeBatch | None:
         """What is known of the newest of these batches, by partition; None where there is none."""

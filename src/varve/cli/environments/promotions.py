@@ -73,8 +73,10 @@ def promote_opened(
     name = opened.name
     promoter = _promoter(opened, connection, only, reason, incomplete=incomplete, earlier_code=earlier_code)
     show_what_lags(connection)
+    # What production has moved is computed, whatever becomes of what would be left behind.
+    looking = LeftBehind.RUN if behind is LeftBehind.LEAVE_OUT else behind
     for _ in range(_ROUNDS if run_first else 0):
-        promotion = promoter.look(name, behind)
+        promotion = promoter.look(name, looking)
         if promotion.closure.moved:
             _run_what_moved(console, opened, connection, promotion, done)
             continue

@@ -87,13 +87,14 @@ def show_run(console: Console, result: dict[str, Any]) -> None:
             )
         return
     for verb, key in (
+        ("Written again for another generation, from the rows of the one before:", "rewritten"),
         ("Computed", "computed"),
         ("Taken, as the same code made it from the same inputs before:", "taken"),
     ):
-        if counts := result[key]:
+        if counts := result.get(key):
             texts = [f"{counted(count, 'partition')} of {dataset}" for dataset, count in counts.items()]
             console.print(f"{verb} {', '.join(texts)}.", highlight=False)
-    if not result["computed"] and not result["taken"]:
+    if not any(result.get(key) for key in ("rewritten", "computed", "taken")):
         console.print("Nothing differs in code or inputs: nothing was computed.")
     for dataset, paths in result["stuck"].items():
         path, reason = next(iter(paths.items()))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from varve.catalog.catalog import Catalog
 from varve.catalog.code.deployments import Deployments
+from varve.catalog.code.owners import Owners
 from varve.catalog.code.promotions import REVERT
 from varve.catalog.environments.environments import Environment, Environments
 from varve.catalog.environments.overlay import EnvironmentCatalog
@@ -170,9 +171,11 @@ def rebase(name: str, *, merged: bool) -> Environment:
     with connected("env rebase") as connection:
         environments = Environments(connection)
         deployed = Deployments(connection).current()
+        of_others = Owners(connection, chosen_settings().project_name).others()
         moved = [
             dataset for dataset, code in environments.code(name).items()
-            if dataset in deployed and deployed[dataset].code_version not in {code.base, code.version}
+            if dataset in deployed and dataset not in of_others
+            and deployed[dataset].code_version not in {code.base, code.version}
         ]  # fmt: skip
         if moved and not merged:
             raise VarveError(

@@ -6,6 +6,7 @@ Not here: whether that leaves production consistent (closure.py), and promoting 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from varve.catalog.code.deployments import Deployments
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     import psycopg
 
     from varve.catalog.code.deployments import Deployment
+    from varve.catalog.environments.environments import EnvironmentCode
+    from varve.model.partitions.dimension import Members
+    from varve.planning.changes.generation import EnvironmentGeneration
     from varve.planning.graph import Graph
 
 
@@ -32,12 +36,14 @@ class Candidates:
     """What environments that have computed with the code of a graph have to promote.
 
     Attributes:
+        members: the members of dynamic sets there.
         only: the datasets that may be promoted; None: all.
         earlier_code: whether code may go in force again that was deployed before, and was replaced since.
     """
 
     connection: psycopg.Connection
     graph: Graph
+    members: Members
     only: frozenset[str] | None = None
     earlier_code: bool = False
 
@@ -47,29 +53,83 @@ class Candidates:
         Raises VarveError where the environment follows production, has computed with other code than the graph's, has
         changed code that was replaced in production since, or has code that production had before what it has now.
         """
-        environments, connection = Environments(self.connection), self.connection
+        connection = self.connection
+        code = self._code_of(name)
+        deployed = Deployments(connection).current()
+        codes, replaced = self._changed(name, code, deployed)
+        if not self.earlier_code:
+            self._refuse_earlier(name, codes)
+        entered = Generations(connection).of_environment(name)
+        if not self.earlier_code:
+            self._refuse_earlier_declaration(name, codes, entered)
+        batches = self._batches(name, entered)
+        if both := sorted(replaced & batches.keys()):
+            raise VarveError(
+                f"{both[0]}: environment {name} has computed with its code of before, and there is other code since, "
+                f"by {_who(deployed[both[0]])}. Nothing was promoted. Take that into the code here, then "
+                f"varve env rebase {name} --merged, varve env run {name}, and promote it again."
+            )
+        Owners(connection, self.graph.project).refuse({*codes, *batches}, "Nothing was promoted.")
+        return Promotion(
+            name,
+            codes,
+            batches,
+            Closure(),
+            {},
+            self._removed(code, deployed),
+            generations={dataset: entered[dataset] for dataset in self._new(entered)},
+            incomplete=incomplete,
+            earlier_code=self.earlier_code,
+            replaced=tuple(sorted(replaced)),
+            instead_of={dataset: deployed[dataset].code_version if dataset in deployed else "" for dataset in codes},
+        )
+
+    @cached_property
+    def _versions(self) -> dict[str, str]:
+        """The code versions of the datasets that may be promoted, where they have one."""
+        return {
+            dataset: version
+            for dataset, version in self.graph.code_versions.items()
+            if version and self._may_be_promoted(dataset)
+        }
+
+    def _may_be_promoted(self, dataset: str) -> bool:
+        return dataset in (self.graph.datasets if self.only is None else self.only)
+
+    def _code_of(self, name: str) -> Mapping[str, EnvironmentCode]:
+        """The code that an environment has computed with. Raises VarveError where it is not the code of the graph."""
+        environments = Environments(self.connection)
         if environments.base(name) is None:
             raise VarveError(
                 f"environment {name} follows production (--live): what it shows was never one state of it. Nothing was "
                 "promoted. Make one without --live, and run it."
             )
         code = environments.code(name)
-        chosen = frozenset(self.graph.datasets if self.only is None else self.only)
-        versions = {
-            dataset: version for dataset, version in self.graph.code_versions.items() if version and dataset in chosen
-        }  # fmt: skip
-        if other := sorted(dataset for dataset, version in versions.items()
-                           if dataset not in code or code[dataset].version != version):  # fmt: skip
+        other = [
+            dataset
+            for dataset, version in sorted(self._versions.items())
+            if dataset not in code or code[dataset].version != version
+        ]
+        if other:
             raise VarveError(
                 f"environment {name} has not computed with the code that is here: {some(other)}. Nothing was promoted. "
                 f"varve env run {name}"
             )
-        deployed = Deployments(connection).current()
-        codes, replaced = {}, []
-        for dataset, version in versions.items():
+        return code
+
+    def _changed(
+        self, name: str, code: Mapping[str, EnvironmentCode], deployed: Mapping[str, Deployment]
+    ) -> tuple[dict[str, str], set[str]]:
+        """The code that the environment has changed, and the datasets whose code was replaced since it was made.
+
+        Raises VarveError where it is one dataset.
+        """
+        codes, replaced = {}, set[str]()
+        for dataset, version in self._versions.items():
             deployed_version = deployed[dataset].code_version if dataset in deployed else ""
-            if version in {deployed_version, code[dataset].base} and deployed_version:
-                replaced += [dataset] if version != deployed_version else []
+            if deployed_version and version in {deployed_version, code[dataset].base}:
+                if version != deployed_version:
+                    replaced.add(dataset)
                 continue
             if deployed_version != code[dataset].base:
                 raise VarveError(
@@ -78,43 +138,41 @@ class Candidates:
                     f"varve env rebase {name} --merged, varve env run {name}, and promote it again."
                 )
             codes[dataset] = version
-        if not self.earlier_code:
-            self._refuse_earlier(name, codes)
-        entered = Generations(connection).of_environment(name)
-        generations = {
-            dataset: generation for dataset, generation in entered.items()
-            if generation.is_new and dataset in chosen
-        }  # fmt: skip
-        batches: dict[str, dict[str, BatchId]] = {dataset: {} for dataset in generations}
-        for dataset, path, batch_id, made_in, shown in Promotions(connection).candidates(name):
+        return codes, replaced
+
+    def _new(self, entered: Mapping[str, EnvironmentGeneration]) -> list[str]:
+        return [
+            dataset for dataset, generation in entered.items() if generation.is_new and self._may_be_promoted(dataset)
+        ]
+
+    def _batches(self, name: str, entered: Mapping[str, EnvironmentGeneration]) -> dict[str, dict[str, BatchId]]:
+        """The batches of the environment by dataset and path, of the generation that is its dataset's there."""
+        batches: dict[str, dict[str, BatchId]] = {dataset: {} for dataset in self._new(entered)}
+        for dataset, path, batch_id, made_in, shown in Promotions(self.connection).candidates(name):
             number = entered[dataset].number if dataset in entered else shown
-            if dataset in chosen and made_in == number:
+            if self._may_be_promoted(dataset) and made_in == number and self._is_key(dataset, path):
                 batches.setdefault(dataset, {})[path] = BatchId(batch_id)
-        for dataset in replaced:
-            if dataset in batches:
-                raise VarveError(
-                    f"{dataset}: environment {name} has computed with its code of before, and there is other code "
-                    f"since, by {_who(deployed[dataset])}. Nothing was promoted. Take that into the code "
-                    f"here, then varve env rebase {name} --merged, varve env run {name}, and promote it again."
-                )
-        Owners(connection, self.graph.project).refuse({*codes, *batches}, "Nothing was promoted.")
+        return batches
+
+    def _is_key(self, dataset: str, path: str) -> bool:
+        """Whether the declaration has such a partition still: what it has not, no promotion brings to readers."""
+        if (declared := self.graph.datasets.get(dataset)) is None:
+            return True
+        try:
+            return declared.partitioning.exists(declared.partitioning.from_path(path), self.members)
+        except VarveError:
+            return False
+
+    def _removed(self, code: Mapping[str, EnvironmentCode], deployed: Mapping[str, Deployment]) -> tuple[str, ...]:
+        """The datasets that the code here does not declare any more, which were deployed and have partitions."""
         declared = {*self.graph.datasets, *(broken.name for broken in self.graph.broken)}
-        removed = tuple(sorted(
-            dataset for dataset in code.keys() & deployed.keys() - declared
-            if code[dataset].base and CatalogFacts(connection).existing_partitions(dataset)
-        ))  # fmt: skip
-        return Promotion(
-            name,
-            codes,
-            batches,
-            Closure(),
-            {},
-            removed,
-            generations=generations,
-            incomplete=incomplete,
-            earlier_code=self.earlier_code,
-            replaced=tuple(replaced),
-            instead_of={name: deployed[name].code_version if name in deployed else "" for name in codes},
+        # The code of other projects was copied when the environment was made.
+        declared |= Owners(self.connection, self.graph.project).others().keys()
+        facts = CatalogFacts(self.connection)
+        return tuple(
+            dataset
+            for dataset in sorted(code.keys() & deployed.keys() - declared)
+            if code[dataset].base and facts.existing_partitions(dataset)
         )
 
     def _refuse_earlier(self, environment: str, codes: Mapping[str, str]) -> None:
@@ -126,6 +184,23 @@ class Candidates:
                     f"{dataset}: {until}. Is this checkout behind? Promoted, it would undo that. Nothing was promoted. "
                     f"Take what is deployed into the code here, and varve env run {environment} again; or, to go back "
                     f"to it on purpose: varve promote {environment} --earlier-code"
+                )
+
+    def _refuse_earlier_declaration(
+        self, environment: str, codes: Mapping[str, str], entered: Mapping[str, EnvironmentGeneration]
+    ) -> None:
+        """Raise VarveError where readers would go back to a generation that they have left, though no code changes.
+
+        Where a dataset lies, and which windows it has, is no part of its code: an old checkout has that as it was.
+        """
+        for dataset in self._new(entered):
+            number = entered[dataset].number
+            if dataset not in codes and Generations(self.connection).was_shown(dataset, number):
+                raise VarveError(
+                    f"{dataset}: it is declared here as readers had it before, in the {entered[dataset].store} now. Is "
+                    "this checkout behind? Promoted, it would undo that. Nothing was promoted. Take what is deployed "
+                    f"into the code here, and varve env run {environment} again; or, to go back to it on purpose: "
+                    f"varve promote {environment} --earlier-code"
                 )
 
 

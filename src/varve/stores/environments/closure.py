@@ -129,9 +129,13 @@ class ClosureCheck:
         return Closure(_filled(moved), self.others(promotion, before, after), _filled(lacking))
 
     def without(self, promotion: Promotion, closure: Closure) -> Promotion:
-        """The promotion without what is inconsistent: partitions, or all of a dataset whose code would be mixed."""
+        """The promotion without what is inconsistent: partitions, or all of a dataset whose code would be mixed.
+
+        All of it too where readers would move to another generation: half of one is none.
+        """
         batches = {name: dict(paths) for name, paths in promotion.batches.items()}
         codes, left_out = dict(promotion.codes), {name: dict(paths) for name, paths in promotion.left_out.items()}
+        generations = dict(promotion.generations)
 
         def leave_out(name: str, paths: Mapping[str, str]) -> None:
             dataset = self.graph.datasets[name]
@@ -141,12 +145,16 @@ class ClosureCheck:
                 if batches.get(each, {}).pop(path, None) is not None:
                     left_out.setdefault(each, {})[path] = paths[path]
 
+        def leave_out_whole(name: str, reason: str) -> None:
+            codes.pop(name, None)
+            generations.pop(name, None)
+            leave_out(name, dict.fromkeys(batches.get(name, {}), reason))
+
         # What is behind first: without what it reads, other batches may be made from what is current after all.
         found = closure.behind or closure.moved
-        mixed = {name for name in found if name in codes}
+        mixed = {name for name in found if name in codes or name in generations}
         for name in mixed:
-            del codes[name]
-            leave_out(name, dict.fromkeys(batches.get(name, {}), "its dataset would have partitions of two codes"))
+            leave_out_whole(name, "its dataset would have partitions of two codes")
         for name, paths in ({} if closure.behind else closure.moved).items():
             leave_out(name, paths)
         for name, paths in closure.behind.items():
@@ -154,13 +162,12 @@ class ClosureCheck:
                 continue
             for path, reason in paths.items():
                 for source, upstream_path in self._promoted_inputs(batches, name, path):
-                    if source in codes:
-                        del codes[source]
-                        leave_out(source, dict.fromkeys(batches[source], f"{name} {path} reads some of it"))
+                    if source in codes or source in generations:
+                        leave_out_whole(source, f"{name} {path} reads some of it")
                     leave_out(source, {upstream_path: f"{name} {path} {reason}"})
-        return replace(
-            promotion, codes=codes, batches={name: paths for name, paths in batches.items() if paths}, left_out=left_out
-        )
+        # A new generation may have no partition yet.
+        left = {name: paths for name, paths in batches.items() if paths or name in generations}
+        return replace(promotion, codes=codes, batches=left, left_out=left_out, generations=generations)
 
     def _promoted_inputs(
         self, batches: Mapping[str, Mapping[str, BatchId]], name: str, path: str

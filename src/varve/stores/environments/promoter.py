@@ -153,7 +153,7 @@ class Promoter:
             return True
 
     def _candidates(self, name: str) -> Promotion:
-        return Candidates(self.catalog.connection, self.graph, self.only, self.earlier_code).of(
+        return Candidates(self.catalog.connection, self.graph, self.members, self.only, self.earlier_code).of(
             name, incomplete=self.incomplete
         )
 

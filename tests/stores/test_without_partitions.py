@@ -18,6 +18,8 @@ from varve.model.partitions.key import WHOLE, PartitionKey
 from varve.model.partitions.partitioning import Partitioning
 from varve.services.postgres import warehouse_url
 from varve.stores.expectations import audit
+from varve.stores.folders.layout import Layout
+from varve.stores.lake import drop, views
 
 if TYPE_CHECKING:
     from tests.support.workbench import Workbench
@@ -194,3 +196,16 @@ def test_its_expectations_hold_for_its_rows_and_for_all_of_them_together(
             audit(store, build, staged)
         store.discard(build)
     catalog.connection.close()
+
+
+def test_an_environment_shows_it_and_a_drop_takes_its_table_away(workbench: Workbench) -> None:
+    products = sales_dataset(StoreKind.LAKE, dimensions=())
+    (batch,) = workbench.publish(products, [ALL], [(ALL, "pen", 1)]).values()
+    layout = Layout(workbench.settings.lake)
+    views.show_as(workbench.spark, layout, products, [batch], f"{products.db}__alice")
+    rows = workbench.spark.sql(f"SELECT product, sold FROM {products.db}__alice.{products.table}").collect()
+    assert [tuple(row) for row in rows] == [("pen", 1)]
+    views.hide(workbench.spark, f"{products.db}__alice", [products.table])
+    assert workbench.spark.catalog.tableExists(products.name)
+    drop._drop_table(workbench.spark, layout, products.name)
+    assert not workbench.spark.catalog.tableExists(products.name)

@@ -10,12 +10,14 @@ import pytest
 from tests.support.sales import COLUMNS, DAY, DETROIT, PARIS, ZURICH, key, sales_dataset
 from varve.model.dataset import Dataset, StoreKind
 from varve.model.partitions.dimension import StaticDimension
-from varve.model.schema import Schema
+from varve.model.schema import Column, ColumnType, Schema
 from varve.stores.folders.layout import Layout
 from varve.stores.lake import projection, statements
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from pyspark.sql import DataFrame
 
     from tests.support.workbench import Workbench
     from varve.catalog.catalog import Catalog
@@ -327,3 +329,23 @@ def test_partitions_of_any_characters_are_read_by_value_and_pruned(workbench: Wo
 
 def _sql(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def test_a_struct_with_fields_of_any_name_is_followed_by_its_table(workbench: Workbench, catalog: Catalog) -> None:
+    who = ColumnType("STRUCT<`first-name`: STRING, `größe`: INT>")
+    before = replace(
+        sales_dataset(StoreKind.LAKE), schema=Schema((Column("who", who), Column("product", ColumnType.STRING)))
+    )
+
+    def frame(*columns: str) -> DataFrame:
+        struct = "named_struct('first-name', 'Ann', 'größe', 170) AS who"
+        return workbench.spark.sql(
+            f"SELECT {', '.join((struct, *columns))}, DATE '2013-01-05' AS day, 'Paris' AS store"
+        )
+
+    workbench.publish_frame(before, [PARIS], frame("'pen' AS product"))
+    after = replace(before, schema=Schema((*before.schema.columns, Column("n", ColumnType.BIGINT))))
+    workbench.publish_frame(after, [PARIS], frame("'pen' AS product", "CAST(1 AS BIGINT) AS n"))
+    assert catalog.lagging(after.name) == {}
+    rows = workbench.spark.sql(f"SELECT who.`first-name`, n FROM {statements.table_name(after)}").collect()
+    assert [tuple(row) for row in rows] == [("Ann", 1)]

@@ -73,10 +73,10 @@ def write(files: Any, batch: DescribedBatch) -> None:
 def read(files: Any, folder: str) -> DescribedBatch:
     """The description in a batch's folder. Raises FileNotFoundError, and VarveError where it cannot be understood."""
     file_path = f"{folder}/{MANIFEST}"
-    with files.open(file_path, "r", encoding="utf-8") as file:
-        text = file.read()
+    with files.open(file_path, "rb") as file:
+        content = file.read()
     try:
-        fields = json.loads(text)
+        fields = json.loads(content.decode("utf-8"))
         if fields["format"] != FORMAT:
             raise VarveError(f"{file_path} has format {fields['format']}, and this Varve reads {FORMAT}.")
         return DescribedBatch(

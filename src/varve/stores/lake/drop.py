@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING
 
 from varve.catalog.code.generations import Generations
 from varve.catalog.history.drops import Drops
+from varve.model.partitions.key import WHOLE
 from varve.services.files import open_files
+from varve.stores.frames import described_location
 from varve.stores.lake import record
 
 if TYPE_CHECKING:
@@ -56,9 +58,11 @@ def _drop_table(spark: SparkSession, layout: Layout, name: str) -> None:
     quoted = f"`{db}`.`{table}`"
     if not spark.catalog.tableExists(quoted):
         return
-    described = spark.sql(f"DESCRIBE EXTENDED {quoted}").collect()
-    locations = [str(row[1]) for row in described if row[0] == "Location"]
-    if [open_files(location)[1] for location in locations] != [open_files(layout.table_of(name))[1]]:
-        logger.warning("%s: the Hive table of this name lies at %s and is not ours: it stays.", name, locations)
+    location = described_location(spark.sql(f"DESCRIBE EXTENDED {quoted}").collect())
+    ours = open_files(layout.table_of(name))[1]
+    place = ours if location is None else open_files(location)[1]
+    # A table without partitions lies in the folder of its batch.
+    if location is None or (place != ours and not place.startswith(f"{ours}/{WHOLE}/")):
+        logger.warning("%s: the Hive table of this name lies at %s and is not ours: it stays.", name, location)
         return
     spark.sql(f"DROP TABLE {quoted}")

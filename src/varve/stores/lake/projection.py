@@ -14,10 +14,9 @@ from urllib.parse import unquote
 
 from varve.catalog.rows import declaration
 from varve.model.partitions.key import WHOLE, escape, parse_path
-from varve.model.schema import ColumnType
 from varve.services.jvm.class_path import PARTITIONS
 from varve.stores.folders import metastore
-from varve.stores.frames import spark_errors
+from varve.stores.frames import column_type, described_location, spark_errors
 from varve.stores.lake import statements
 from varve.stores.lake.statements import table_name
 
@@ -86,7 +85,9 @@ def _folders_by_files(spark: SparkSession, dataset: Dataset) -> dict[tuple[str, 
 
 def _described_location(spark: SparkSession, dataset: Dataset, spelling: str) -> str:
     rows = spark.sql(f"DESCRIBE EXTENDED {table_name(dataset)} {statements.partition_clause(spelling)}").collect()
-    return next(str(row[1]) for row in rows if row[0] == "Location")
+    location = described_location(rows)
+    assert location is not None, "a table of ours has a folder"
+    return location
 
 
 def follow(spark: SparkSession, catalog: Catalog, layout: Layout, dataset: Dataset, uris: str | None = None) -> int:
@@ -141,7 +142,7 @@ def _evolve(spark: SparkSession, catalog: Catalog, layout: Layout, dataset: Data
         return False
     is_there = spark.catalog.tableExists(table_name(dataset))
     if is_there:
-        types = {field.name: field.dataType.simpleString() for field in spark.table(table_name(dataset)).schema.fields}
+        types = {field.name: field.dataType for field in spark.table(table_name(dataset)).schema.fields}
         columns = (*dataset.schema.columns, *dataset.partition_columns)
         existing = [column for column in columns if column.name in types]
         removed = types.keys() - {column.name for column in columns}
@@ -149,7 +150,7 @@ def _evolve(spark: SparkSession, catalog: Catalog, layout: Layout, dataset: Data
         if (
             removed
             or [column.name for column in listed if column.isPartition] != list(dataset.partitioning.names)
-            or any(ColumnType(types[column.name]) != column.type for column in existing)
+            or any(column_type(types[column.name]) != column.type for column in existing)
         ):
             catalog.forget_projection(dataset.name)
             spark.sql(f"DROP TABLE {table_name(dataset)}")

@@ -26,6 +26,10 @@ def show_as(spark: SparkSession, layout: Layout, dataset: Dataset, batches: Sequ
     spark.sql(statements.create_database_sql(named))
     spark.sql(f"DROP TABLE IF EXISTS {statements.table_name(named)}")
     spark.sql(statements.create_table_sql(named, layout.table(dataset)))
+    if not dataset.partitioning.dimensions:
+        for batch in batches:
+            spark.sql(statements.set_location_sql(named, batch))
+        return
     for start in range(0, len(batches), projection.ADD_AT_ONCE):
         spark.sql(statements.add_partitions_sql(named, batches[start : start + projection.ADD_AT_ONCE]))
 

@@ -36,7 +36,7 @@ from varve.stores.lake.iceberg.pointers import SCHEMA
 from varve.stores.warehouse.tables.roles import ensure_roles
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from tests.stores.lake.iceberg.builder import Builder
     from varve.model.dataset import Dataset
@@ -118,22 +118,34 @@ def test_a_dataset_that_had_no_table_gets_one_in_one_step_and_no_data_file_is_to
     assert write_again(builder, sales) == 0
 
 
+def cut(path: Path) -> None:
+    """Leave the first half of a file."""
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2])
+
+
+@pytest.mark.parametrize("damage", [Path.unlink, cut])
 @pytest.mark.parametrize("kind", ["*.metadata.json", "snap-*.avro", "*-b2013*.avro"])
-def test_lost_metadata_is_found_and_written_again(builder: Builder, sales: Dataset, kind: str) -> None:
+def test_lost_metadata_is_found_and_written_again(
+    builder: Builder, sales: Dataset, kind: str, damage: Callable[[Path], object]
+) -> None:
     builder.publish(sales, {PARIS: sold("pen"), ZURICH: sold("ink")})
     for path in (Path(builder.settings.lake) / sales.db / sales.table / "_iceberg").glob(kind):
-        path.unlink()
+        damage(path)
     assert "the metadata of its Iceberg table is lost" in examined(builder, sales)[0].problem
     assert write_again(builder, sales) == 2
     assert examined(builder, sales) == []
     agree(builder, sales)
 
 
+@pytest.mark.parametrize("damage", [Path.unlink, cut])
 @pytest.mark.parametrize("kind", ["*.metadata.json", "snap-*.avro", "*-b2013*.avro"])
-def test_a_publish_over_lost_metadata_makes_the_table_anew(builder: Builder, sales: Dataset, kind: str) -> None:
+def test_a_publish_over_lost_metadata_makes_the_table_anew(
+    builder: Builder, sales: Dataset, kind: str, damage: Callable[[Path], object]
+) -> None:
     builder.publish(sales, {PARIS: sold("pen"), ZURICH: sold("ink")})
     for path in (Path(builder.settings.lake) / sales.db / sales.table / "_iceberg").glob(kind):
-        path.unlink()
+        damage(path)
     builder.publish(sales, {PARIS: sold("pad")})
     assert examined(builder, sales) == []
     agree(builder, sales)

@@ -183,13 +183,13 @@ def _needing(table_folder: MetadataFolder, document: dict[str, Any], locations: 
     by_manifest: dict[str, bool] = {}
     needing = set()
     for snapshot in document["snapshots"]:
-        for row in manifests.read(table_folder.read(snapshot["manifest-list"])):
+        for row in table_folder.records(snapshot["manifest-list"]):
             path = row["manifest_path"]
             if path not in by_manifest:
                 by_manifest[path] = any(
                     entry["status"] != manifests.DELETED
                     and entry["data_file"]["file_path"].rpartition("/")[0] in locations
-                    for entry in manifests.read(table_folder.read(path))
+                    for entry in table_folder.records(path)
                 )
             if by_manifest[path]:
                 needing.add(int(snapshot["snapshot-id"]))
@@ -216,7 +216,7 @@ def _named(tables: IcebergTables, dataset: str) -> set[str]:
 
 
 def _names_of(table_folder: MetadataFolder, snapshot: dict[str, Any]) -> set[str]:
-    rows = manifests.read(table_folder.read(snapshot["manifest-list"]))
+    rows = table_folder.records(snapshot["manifest-list"])
     return {path.rpartition("/")[2] for path in (snapshot["manifest-list"], *(row["manifest_path"] for row in rows))}
 
 

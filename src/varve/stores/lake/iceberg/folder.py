@@ -18,6 +18,7 @@ from varve.model.errors import VarveError
 from varve.model.partitions.key import parse_path
 from varve.services.files import is_local, open_files, sync
 from varve.stores.folders import footers, manifest
+from varve.stores.lake.iceberg import manifests
 from varve.stores.lake.iceberg.manifests import DataFile, Written
 from varve.stores.lake.iceberg.metadata import address, declared_types, partition_types, unfollowed
 
@@ -66,6 +67,15 @@ class MetadataFolder:
         except FileNotFoundError as error:
             raise MetadataLost(f"{location} is gone") from error
         return content
+
+    def records(self, location: str) -> list[dict[str, Any]]:
+        """The records of an Avro file of this or another table's metadata. Raises MetadataLost where it is damaged."""
+        content = self.read(location)
+        try:
+            return manifests.records(content)
+        except Exception as error:
+            # Whatever the library raises for a file that was cut or written over.
+            raise MetadataLost(f"{location} is damaged: {type(error).__name__} {error}") from error
 
     def write(self, written: Written) -> str:
         """Write a file, and return its location. `make_durable` lets it survive a loss of power."""

@@ -89,7 +89,7 @@ def bucket_in(name: str) -> str:
     return name.rpartition("-b")[2].removesuffix(".avro")
 
 
-def read(content: bytes) -> list[dict[str, Any]]:
+def records(content: bytes) -> list[dict[str, Any]]:
     """The records of an Avro file."""
     return list(fastavro.reader(io.BytesIO(content)))  # type: ignore[arg-type]
 

@@ -126,9 +126,11 @@ _TABLES = """
     select table_namespace, table_name, metadata_location from varve_iceberg.iceberg_tables
     where %(environment)s::text is null and table_namespace not in (
             select t.namespace || '__' || e.name from varve.iceberg_table t, varve.environment e
-            where t.environment is null)
+            where t.environment is null
+            union all select namespace from varve.iceberg_table where environment is not null)
        or table_namespace in (
-            select namespace || '__' || %(environment)s from varve.iceberg_table where environment is null)
+            select namespace || '__' || %(environment)s from varve.iceberg_table where environment is null
+            union all select namespace from varve.iceberg_table where environment = %(environment)s)
     order by 1, 2
 """
 

@@ -50,8 +50,8 @@ def current_snapshot(document: Document) -> dict[str, Any] | None:
 
 def entries_of(folder: MetadataFolder, snapshot: dict[str, Any]) -> Iterable[dict[str, Any]]:
     """The records of all files that a snapshot has."""
-    for row in manifests.read(folder.read(snapshot["manifest-list"])):
-        for entry in manifests.read(folder.read(row["manifest_path"])):
+    for row in folder.records(snapshot["manifest-list"]):
+        for entry in folder.records(row["manifest_path"]):
             if entry["status"] != DELETED:
                 yield entry
 
@@ -62,13 +62,13 @@ def written(folder: MetadataFolder, document: Document, change: Change) -> dict[
     snapshot_id, sequence = random.getrandbits(62), document["last-sequence-number"] + 1
     rows = {}
     if parent is not None:
-        listed = manifests.read(folder.read(parent["manifest-list"]))
+        listed = folder.records(parent["manifest-list"])
         rows = {manifests.bucket_in(row["manifest_path"]): row for row in listed}
     touched: dict[str, list[dict[str, Any]]] = {manifests.bucket_of(path): [] for path in change.partitions}
     wanted = {file.path: file for file in change.files}
     partitions = set(change.partitions)
     for bucket, entries in touched.items():
-        for entry in manifests.read(folder.read(rows[bucket]["manifest_path"])) if bucket in rows else ():
+        for entry in folder.records(rows[bucket]["manifest_path"]) if bucket in rows else ():
             if entry["status"] == DELETED:
                 # An earlier snapshot has said so.
                 continue

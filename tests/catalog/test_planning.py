@@ -176,6 +176,15 @@ def test_a_backfill_is_paused_resumed_and_cancelled_and_then_over(opened: Catalo
         backfills.pause(99)
 
 
+def test_a_backfill_does_not_wait_for_what_leaves_the_graph(opened: Catalog) -> None:
+    backfills = Backfills(opened.connection)
+    number = backfills.add({"p.daily": [day(1).path, day(2).path]}, reason="wrong", owner="me")
+    backfills.leave_out("p.daily", [day(1).path])
+    assert backfills.listed(number)[0].left == {"p.daily": 1}
+    backfills.leave_out("p.daily", [day(2).path])
+    assert backfills.listed(number)[0].state == "done"
+
+
 def test_every_kind_of_change_is_seen_by_the_next_look_and_by_no_other(opened: Catalog) -> None:
     changes = Changes()
     connection = opened.connection

@@ -9,13 +9,15 @@ import pytest
 
 from tests.cli.shop import Shop
 from tests.support.project import ROOT
-from varve.model.batch import Input
+from varve.model.batch import Input, StagedBatch
 from varve.model.errors import VarveError
+from varve.planning.tick import Tick
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.support.workbench import Workbench
+    from varve.model.dataset import Dataset
 
 DAY = "2026-11-01"
 PATH = f"day={DAY}"
@@ -159,5 +161,45 @@ def test_what_cannot_be_left_out_is_refused(shop: Shop) -> None:
     assert "Nothing was marked" in both
     alone = refusal(shop, *words, "--accept", f"{shop.db}.sums")
     assert f"sums reads {shop.db}.revenue, which would follow by itself. Nothing was marked" in alone
+    assert "--accept takes none, rest" in refusal(shop, *words, "--accept", "all")
     assert shop.json(*words, "--accept", "rest", "--dry-run")["backfill"] is None
     assert "no partition was accepted" in refusal(shop, "accept", "shop.prices", "--take-back")
+
+
+def test_a_partition_that_has_left_the_graph_keeps_no_other_from_being_accepted(shop: Shop) -> None:
+    make(shop, "sales", "b")
+    # A day that is none of the series any more has a batch still: nobody has retired it.
+    dataset = shop.asset("revenue").dataset
+    gone = dataset.partitioning.from_path("day=2026-11-02")
+    with closing((catalog := shop.workbench.catalog()).connection):
+        build = shop.workbench.begin(catalog, dataset, [gone])
+        catalog.staged(build, [StagedBatch(gone, "/nowhere", 1, 1, 1)])
+        catalog.publish(build)
+        catalog.release(build)
+    file = shop.assets / "revenue.sql"
+    file.write_text(file.read_text().replace("END '2026-11-08'", "END '2026-11-02'"))
+    assert shop.asset("revenue").dataset.partitioning.count() == 1
+    assert [each["partition"] for each in shop.json("retire", "shop.revenue", "--dry-run")] == ["day=2026-11-02"]
+    accepted = shop.json("accept", "shop.revenue")["accepted"]
+    assert [each["partition"] for each in accepted] == [PATH]
+
+
+def test_a_dataset_that_cannot_be_planned_is_shown_by_the_plan_and_costs_itself_only(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judged = Tick.judge_dataset
+
+    def failing(tick: Tick, dataset: Dataset) -> int:
+        if dataset.table == "prices":
+            raise KeyError("LGA")
+        return judged(tick, dataset)
+
+    monkeypatch.setattr(Tick, "judge_dataset", failing)
+    planned = shop.json("plan")
+    assert [(entry["dataset"], entry["kind"]) for entry in planned["left_out"]] == [(f"{shop.db}.prices", "plan")]
+    assert f"not planned: {shop.db}.prices: 'LGA'" in shop.run("plan").output
+    assert shop.json("retire", "--dry-run") == []
+    make(shop, "sales", "b")
+    assert shop.json("accept", "shop.revenue")["accepted"]
+    for words in (("accept", "shop.prices"), ("retire", "shop.prices", "--dry-run")):
+        assert f"{shop.db}.prices cannot be planned: 'LGA'" in refusal(shop, *words)

@@ -64,8 +64,16 @@ def test_failures_for_one_reason_are_one_line(
             build = shop.workbench.begin(catalog, dataset, [dataset.partitioning.from_path("day=2026-11-01")])
             catalog.fail(build, reason.format(build))
             catalog.release(build)
+        newest = build.batch_id.millis
+        # What fails in an environment is no reason why production waits.
+        other = shop.workbench.begin(catalog, dataset, [dataset.partitioning.from_path("day=2026-11-01")])
+        catalog.fail(other, "an experiment")
+        catalog.release(other)
+        catalog.connection.execute(
+            "update varve.batch set environment = 'alice' where batch_id = %s", (other.batch_id.millis,)
+        )
     told = " ".join(shop.run("why", "shop.sales", "day=2026-11-01").output.split())
-    newest = build.batch_id.millis
+    assert "an experiment" not in told
     assert f"batch {newest} failed (and 1 before it, for the same reason): {build}: half a file" in told
     assert (told.count("half a file"), told.count("the disk is full")) == (1, 1)
     assert len(shop.json("why", "shop.sales", "day=2026-11-01")["failures"]) == 3

@@ -33,6 +33,7 @@ from varve.dagster.assets.datasets import dataset_asset, freshness_policy, graph
 from varve.dagster.automation.alerting import evaluate
 from varve.dagster.definitions import build_defs
 from varve.model.batch import Input, StagedBatch
+from varve.model.broken_dataset import BrokenDataset
 from varve.model.dataset import Dataset, StoreKind
 from varve.model.partitions.dimension import TimeDimension
 from varve.model.partitions.partitioning import Partitioning
@@ -456,3 +457,14 @@ def test_channels_are_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VARVE_ALERTS_QUIET", "at night")
     with pytest.raises(VarveError, match="VARVE_ALERTS_QUIET says when nothing is sent: 'at night' are no quiet hours"):
         Settings()
+
+
+def test_what_is_told_of_a_dataset_stays_while_its_file_is_broken_and_ends_with_its_declaration(world: World) -> None:
+    told = AlertIdentity(AlertKind.GIVEN_UP, "partner.whole", "all")
+    broken = BrokenDataset("partner.whole", "whole.sql", errors=("whole.sql:1:1: unknown word",))
+    with world.catalog() as catalog, world.clock():
+        now = world.now.timestamp()
+        Alerts(catalog.connection).update([Condition(told, "3 attempts failed")], [AlertKind.GIVEN_UP], now)
+        for declared, is_open in (([orders, broken], True), ([orders], False)):
+            evaluate(graph_of(declared), [], world.instance, world.settings)  # type: ignore[arg-type]
+            assert (("given up", "all") in world.open_alerts()) is is_open

@@ -208,3 +208,6 @@ def test_what_ends_without_a_word_backs_off_and_is_given_up() -> None:
     assert reconciler.tries_again(Ended(count=1, in_vain=1, last=now - 70))
     assert not reconciler.tries_again(Ended(count=2, in_vain=2, last=now - 70))
     assert not reconciler.tries_again(Ended(count=3, in_vain=3, last=0.0))
+    # What only puts things in order is asked for as long as it takes.
+    assert reconciler.tries_again(Ended(count=3, in_vain=3, last=0.0), gives_up=False)
+    assert not reconciler.tries_again(Ended(count=3, in_vain=3, last=now - 70), gives_up=False)

@@ -6,6 +6,7 @@ import datetime as dt
 from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
+from unittest import mock
 
 import pendulum
 import pytest
@@ -23,7 +24,8 @@ from varve.model.schema import Column, ColumnType, Schema
 from varve.planning.graph import Graph
 from varve.planning.judgement.code import CodeState
 from varve.planning.judgement.judgement import State
-from varve.planning.reconcile import Limits, reconcile
+from varve.planning.reconcile import Limits, Planner, reconcile
+from varve.planning.tick import Tick
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -469,6 +471,53 @@ def test_whatever_happens_it_converges_to_a_clean_rebuild(  # noqa: PLR0912 - on
     for _ in range(3):
         simulation.advance(4_000)
         assert simulation.tick().runs == ()
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.lists(
+        st.one_of(
+            EVENTS.filter(lambda event: event[0] in {"arrive", "mark", "withdraw", "wait"}),
+            st.tuples(st.just("cannot"), st.sampled_from([each.name for each in SMALL]), st.just("")),
+            st.tuples(st.just("can"), st.just(("", "")), st.just("")),
+        ),
+        max_size=30,
+    )
+)
+def test_what_could_not_be_judged_is_judged_whole_at_the_next_tick_and_the_rest_is_not(
+    events: list[tuple[str, object, str]],
+) -> None:
+    failing, judge_dataset = set[str](), Tick.judge_dataset
+
+    def judged(tick: Tick, dataset: Dataset) -> int:
+        if dataset.name in failing:
+            raise RuntimeError("a defect")
+        return judge_dataset(tick, dataset)
+
+    with mock.patch.object(Tick, "judge_dataset", judged):
+        simulation = world(SMALL, days=3)
+        simulation.planner = Planner(
+            simulation.graph, simulation.limits, fatal=(AssertionError, LookupError, VarveError)
+        )
+        for happening, which, content in [*events, ("can", "", ""), ("wait", 45.0, "")]:
+            if happening == "cannot":
+                failing.add(str(which))
+            elif happening == "can":
+                failing.clear()
+            elif happening == "wait":
+                assert isinstance(which, float)
+                simulation.advance(max(which, 0.0))
+                plan = simulation.tick(check=not failing, launches=not failing)
+                assert plan.failed.keys() == failing
+            else:
+                name, path = which  # type: ignore[misc]
+                if happening == "arrive":
+                    simulation.arrive(name, path, content)
+                elif happening == "mark":
+                    simulation.mark(name, path)
+                elif simulation.fact(name, path).batch and not simulation.fact(name, path).run:
+                    simulation.withdraw(name, path)
+        assert simulation.tick().looked_at < 40, "nothing has changed since"
 
 
 @pytest.mark.needs_seconds

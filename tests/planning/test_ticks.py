@@ -74,3 +74,10 @@ def test_the_ticks_of_any_schedule_complete_each_window_once(
     ]
     # With `end_offset` windows are there before they end.
     assert dimension.end_offset or completed_keys == ended
+
+
+def test_a_window_that_is_a_partition_before_it_ends_is_completed_when_it_ends() -> None:
+    tick = pendulum.datetime(2024, 3, 5)
+    days = TimeDimension.of("day", "@daily", "2024-03-01").reaching(2)
+    assert list(map(str, completed(days, tick.subtract(days=1), tick))) == ["2024-03-04"]
+    assert completed(days, tick, tick.add(hours=6)) == []

@@ -131,6 +131,10 @@ class Backfills:
         """Remove the marks of a backfill; what it has computed stays. Raises VarveError where it is over."""
         return self._set(number, "cancelled", {"running", "paused"})
 
+    def leave_out(self, dataset: str, paths: Sequence[str]) -> None:
+        """Remove the marks of partitions that leave the graph: no run computes them, and no backfill waits for them."""
+        self.connection.execute(statements.UNMARK_PARTITIONS, (dataset, list(paths)))
+
     def costs(self, datasets: Sequence[str]) -> dict[str, Cost]:
         """What the last runs of each of these datasets have cost, as medians; nothing of a dataset that had none."""
         rows = self.connection.execute(statements.COSTS, (list(datasets), _RECENT_RUNS))

@@ -35,10 +35,11 @@ def selected(
     members: Members | None,
     now: dt.datetime,
 ) -> list[PartitionKey]:
-    """The partitions from one window to another, both included, whose other columns have the values in `words`.
+    """The partitions from one window to another, both included, whose columns have the values in `words`.
 
-    Without `first` the range begins with the dimension; without `last` it ends with the last complete window. Raises
-    VarveError for a range without a time dimension, a column that the dataset does not have, and an empty range.
+    Without `first` the range begins with the dimension; without `last` it ends with the last complete window. Windows
+    whose retention is over are left out, as no run computes them. Raises VarveError for a range without a time
+    dimension, a column that the dataset does not have, and where no partition is left.
     """
     partitioning = dataset.partitioning
     if unknown := sorted(set(words) - set(partitioning.names)):
@@ -58,20 +59,17 @@ def selected(
         if not partitioning.dimensions:
             raise VarveError(f"{dataset}: --from and --to need a time dimension; it has no partitions. Leave them out.")
         raise VarveError(f"{dataset}: --from and --to need a time dimension; {kind}. Name the keys: column=value.")
-    choices = [
-        _named(dimension, words, members, now)
-        if not words.keys().isdisjoint(dimension.column_names)
-        else _ranged(dimension, first, last, now)
-        if isinstance(dimension, TimeDimension)
-        else everything(dimension, members, now)
-        for dimension in partitioning.dimensions
-    ]
+    choices = [_choice(dimension, words, (first, last), members, now) for dimension in partitioning.dimensions]
     keys = list(PartitionBox(partitioning, tuple(choices)).partitions()) if all(choices) else []
-    if not keys:
-        time = partitioning.time
+    kept = list(_kept(dataset, keys, now))
+    if not kept:
+        time, retention = partitioning.time, dataset.policy.retention
         extent = f" {time.name} {time.extent}." if time is not None else ""
+        if keys and time is not None and retention is not None:
+            oldest = time.text_at(kept_from(time, retention, now.timestamp()))
+            extent = f" Its retention is over before {time.name}={oldest}, and no run computes what lies before that."
         raise VarveError(f"{dataset} has no partition in that range. Nothing was marked.{extent}")
-    return keys
+    return kept
 
 
 def with_downstream(
@@ -120,6 +118,25 @@ def _kept(dataset: Dataset, keys: Iterable[PartitionKey], now: dt.datetime) -> I
             yield key
 
 
+def _choice(
+    dimension: Dimension,
+    words: Mapping[str, str],
+    ends: tuple[str | None, str | None],
+    members: Members | None,
+    now: dt.datetime,
+) -> KeySelection:
+    """The keys of a dimension that words name, or all, and of a time dimension those within the range."""
+    if not words.keys().isdisjoint(dimension.column_names):
+        named = _named(dimension, words, members, now)
+        if isinstance(dimension, TimeDimension) and ends != (None, None):
+            assert isinstance(named, TimeSpans)
+            return named.meet(_ranged(dimension, *ends, now))
+        return named
+    if isinstance(dimension, TimeDimension):
+        return _ranged(dimension, *ends, now)
+    return everything(dimension, members, now)
+
+
 def _named(dimension: Dimension, words: Mapping[str, str], members: Members | None, now: dt.datetime) -> KeySelection:
     if not words.keys() >= set(dimension.column_names):
         assert isinstance(dimension, TimeDimension)
@@ -134,7 +151,7 @@ def _named(dimension: Dimension, words: Mapping[str, str], members: Members | No
     return choice_of(dimension, [value])
 
 
-def _ranged(dimension: TimeDimension, first: str | None, last: str | None, now: dt.datetime) -> KeySelection:
+def _ranged(dimension: TimeDimension, first: str | None, last: str | None, now: dt.datetime) -> TimeSpans:
     start = dimension.first if first is None else dimension.start_of(dimension.parse(first))
     if last is None:
         return TimeSpans.of(dimension.calendar.runs(start, dimension.known_until(now)))

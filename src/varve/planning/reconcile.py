@@ -60,13 +60,14 @@ def reconcile(
     members: Members | None = None,
     limits: Limits | None = None,
     codes: Mapping[str, CodeState] | None = None,
+    fatal: tuple[type[Exception], ...] = (Exception,),
 ) -> RunPlan:
     """Judge every partition that has a fact, or that reads a partition with a fact.
 
-    `members` are the members of dynamic sets; `codes` the deployed code by dataset, where it is known. Raises
-    VarveError that names the dataset with more partitions than the limit.
+    `members` are the members of dynamic sets; `codes` the deployed code by dataset, where it is known. `fatal` is as in
+    a `Planner`. Raises VarveError that names the dataset with more partitions than the limit.
     """
-    return Planner(graph, limits or Limits(), keep_settled=True).tick(
+    return Planner(graph, limits or Limits(), keep_settled=True, fatal=fatal).tick(
         facts, None, now=now, members=members, codes=codes
     )
 
@@ -158,6 +159,8 @@ class Planner:
         self._members: Members | None = None
         self._codes: Mapping[str, CodeState] = {}
         self._last: float | None = None
+        # What could not be judged at the last tick, with its readers: judged whole by the next one.
+        self._again: set[str] = set()
 
     def tick(
         self,
@@ -178,6 +181,7 @@ class Planner:
         # A clock that went back makes earlier judgements wrong.
         if changed is None or self._last is None or at < self._last or (members, codes) != (self._members, self._codes):
             self._memory = Memory.of(self.graph)
+            self._again.clear()
             changed = None
         self._last, self._members, self._codes = None, members, codes
         tick = Tick(
@@ -187,6 +191,7 @@ class Planner:
             memory=self._memory,
             facts=in_bulk(facts),
             changed=changed,
+            whole=self._again,
             now=now,
             members=members,
             keep_settled=self._keep_settled,
@@ -202,8 +207,9 @@ class Planner:
                 failed[dataset.name] = str(error) or type(error).__name__
                 self._memory.runs.pop(dataset.name, None)
                 self._memory.judgements[dataset.name].clear()
-        # Set only here: a tick that could not read its facts or judge everything is repeated in full by the next one.
-        self._last = None if failed else at
+        # Set only here: a tick that could not read its facts is repeated in full by the next one.
+        self._last = at
+        self._again = {*failed, *(reader.name for name in failed for reader, _ in self._readers[name])}
         return replace(self._plan(looked_at), failed=failed)
 
     def _plan(self, looked_at: int) -> RunPlan:

@@ -8,6 +8,7 @@ Not here: Dagster's schedules (varve/dagster/automation/schedules.py), and when 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from varve.model.partitions.calendar import first_from
@@ -20,9 +21,12 @@ if TYPE_CHECKING:
 
 
 def completed(dimension: TimeDimension, after: dt.datetime, until: dt.datetime) -> list[Value]:
-    """The keys of the windows that end after `after` and not after `until`, in order; only those that exist."""
+    """The keys of the windows that end after `after` and not after `until`, in order; only those that exist.
+
+    Windows that are partitions before they end (OPEN WINDOWS, WINDOWS AHEAD) count when they end, as all others.
+    """
     calendar = dimension.calendar
-    end = dimension.known_until(until)
+    end = replace(dimension, end_offset=0).known_until(until)
     start = max(dimension.first, first_from(calendar, int(after.timestamp() // 1)))
     keys = []
     while start < end:

@@ -78,6 +78,7 @@ class Tick:
         members: Members | None,
         keep_settled: bool,
         codes: Mapping[str, CodeState],
+        whole: Collection[str] = (),
     ) -> None:
         self._graph, self._limits, self._readers, self._memory = graph, limits, readers, memory
         self._facts, self._members, self._keep_settled, self._codes = facts, members, keep_settled, codes
@@ -85,7 +86,7 @@ class Tick:
         self._everything = changed is None
         self._changed = changed or {}
         self._work: dict[str, set[str]] = {name: set(paths) for name, paths in self._changed.items()}
-        self._whole: set[str] = set()
+        self._whole = set(whole)
         self._keys: dict[Partitioning, Keys] = {}
         self._shapes = MappingMemory()
         self._cached: dict[str, Mapping[str, Fact]] = {}

@@ -141,6 +141,7 @@ KEEP_UNDONE = """
     where b.id = %s
 """
 UNMARK = "delete from varve.dirty where backfill = %s"
+UNMARK_PARTITIONS = "delete from varve.dirty where dataset = %s and partition = any(%s)"
 # By dataset: how many of its last builds count, and their medians: seconds from begin to staged, partitions, and rows
 # and bytes of a partition.
 COSTS = """

@@ -16,6 +16,7 @@ from varve.cli.selection import by_column, matching, refuse_of_others, who
 from varve.model.errors import VarveError, counted, some
 from varve.planning.judgement.facts import NOTHING
 from varve.planning.judgement.judgement import State
+from varve.planning.readers import Keys
 from varve.planning.run_requests import landing_source
 from varve.services.postgres import connect
 
@@ -40,7 +41,7 @@ def accept(name: str, words: Sequence[str], *, reason: str) -> dict[str, Any]:
     dataset = dataset_named(name, chosen_graph())
     with opened_plan() as open_plan:
         refuse_of_others(open_plan.connection, [dataset.name])
-        judgements = open_plan.plan().judgements[dataset.name]
+        judgements = open_plan.judgements(dataset)
         facts = open_plan.facts.of(dataset.name, None)
         asked = _named(dataset, words, {*judgements, *facts})
         if missing := [path for path in asked if not facts.get(path, NOTHING).batch]:
@@ -51,9 +52,11 @@ def accept(name: str, words: Sequence[str], *, reason: str) -> dict[str, Any]:
                 )
             asked = [path for path in asked if path not in missing]
         accepted: list[AcceptedInput] = []
+        # Partitions that have left the graph are there until they are retired, and read nothing any more.
+        inside = Keys(dataset.partitioning, open_plan.members).inside(set(asked))
         for path in asked:
             judgement, fact = judgements.get(path), facts[path]
-            if judgement is None or judgement.state in _NOTHING_STALE:
+            if path not in inside or judgement is None or judgement.state in _NOTHING_STALE:
                 continue
             if fact.run or fact.marks:
                 what = (

@@ -100,6 +100,11 @@ def _accepted(  # noqa: PLR0917
     """
     if accept == "none":
         return []
+    if accept == "all":
+        raise VarveError(
+            "--accept takes none, rest (all that is downstream and not computed again) or names of datasets, not all. "
+            "Nothing was marked."
+        )
     graph = chosen_graph()
     reached = with_downstream(graph, dataset, keys, None, members=open_plan.members, now=now)
     left = [name for name in reached if name not in marked and not graph.datasets[name].rejected_of]

@@ -69,12 +69,13 @@ def heat_and_changes() -> tuple[dict[str, Any], CodePlan]:
     """Return the heat map as plain values, and what the code here changes."""
     with opened_plan() as open_plan:
         plan = code_plan(open_plan)
-        picture = heat_of(chosen_graph(), open_plan.overview())
+        judged = open_plan.overview()
+        picture = heat_of(chosen_graph(), judged)
         return picture | {
             "due": with_estimates(picture["due"], Backfills(open_plan.connection)),
             "changes": plan_values(plan),
             "rejected": rejected_values(open_plan.connection),
-            "left_out": left_out_values(open_plan.connection),
+            "left_out": left_out_values(open_plan.connection, judged.failed),
             "unseen": unseen_values(
                 chosen_graph().in_order(), Catalog(open_plan.connection), chosen_settings(), open_plan.members
             ),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from varve.catalog.catalog import Catalog
 from varve.cli.context import chosen_graph, chosen_settings
-from varve.cli.plan.open_plan import opened_plan
+from varve.cli.plan.open_plan import opened_plan, refuse_unplanned
 from varve.cli.plan.show import dataset_named
 from varve.cli.printing import Table
 from varve.cli.selection import refuse_of_others, who
@@ -49,6 +49,8 @@ def retire(name: str | None, *, dry_run: bool) -> list[dict[str, Any]]:
         else:
             wanted = None if name is None else dataset_named(name, chosen_graph()).name
             plan = open_plan.overview()
+            if wanted is not None:
+                refuse_unplanned(plan, wanted)
             reasons_by_dataset = {
                 dataset_name: {path: plan.judgements[dataset_name][path].reason for path in paths}
                 for dataset_name, paths in plan.retire.items()

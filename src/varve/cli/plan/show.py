@@ -174,8 +174,10 @@ def members_of(dataset: Dataset, graph: Graph) -> Members | None:
 
     Dagster's instance is opened only where there is a dynamic set, as that may start PostgreSQL.
     """
-    related = [dataset, *graph.upstreams(dataset), *_readers(dataset, graph)]
-    dimensions = [dimension for neighbour in related for dimension in neighbour.partitioning.dimensions]
+    edges = [*graph.edges[dataset.name], *(graph.edge(reader, dataset) for reader in _readers(dataset, graph))]
+    # What a query reads beside the dataset decides with it which partitions it reads.
+    partitionings = [dataset.partitioning, *(each for edge in edges for each in edge.dependency.partitionings)]
+    dimensions = [dimension for partitioning in partitionings for dimension in partitioning.dimensions]
     if not any(isinstance(dimension, DynamicDimension) for dimension in dimensions):
         return None
     from varve.dagster.instance import open_instance

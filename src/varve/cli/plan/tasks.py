@@ -183,7 +183,7 @@ def _states(dataset: Dataset, keys: Sequence[PartitionKey]) -> Mapping[Partition
     now = pendulum.now("UTC").timestamp()
     try:
         with opened_plan() as open_plan:
-            judgements = open_plan.plan().judgements[dataset.name]
+            judgements = open_plan.judgements(dataset)
             members = open_plan.members
     except ServiceUnavailable:
         return {}

@@ -77,7 +77,13 @@ def why_of(
             for path in wanted
         ]
     lease_values = None if not fact.run else _lease_values(Leases(open_plan.connection).of(fact.run))
-    failures = [batch for batch in History(open_plan.connection).batches(dataset.name, [key.path]) if batch.failure]
+    # Environments fail for themselves: their batches are in the history too, and are no reason why production waits.
+    began = {failure.began for failure in fact.failures}
+    failures = [
+        batch
+        for batch in History(open_plan.connection).batches(dataset.name, [key.path])
+        if batch.failure and batch.started_at.timestamp() in began
+    ]
     left_out = [entry for entry in left_out_values(open_plan.connection) if entry["dataset"] == dataset.name]
     rejected_rows = rejected_row_values(open_plan.connection, dataset.rejected_of or dataset.name, key.path)
     rejected = [
@@ -102,9 +108,7 @@ def why_of(
         else None,
         "made_from": [list(source_version) for source_version in sorted(map(tuple, fact.trace))],
         "marks": [{"backfill": mark.backfill, "reason": mark.reason, "paused": mark.paused} for mark in fact.marks],
-        "failures": [
-            {"batch": batch.batch_id.millis, "failure": batch.failure} for batch in failures[: len(fact.failures)]
-        ],
+        "failures": [{"batch": batch.batch_id.millis, "failure": batch.failure} for batch in failures],
         "reads": reads,
     }
 

@@ -142,6 +142,7 @@ def read_facts(
         # A dataset that could not be judged has no judgements: what was given up of it is not over.
         judgements=plan.judgements,
         unjudged=plan.failed.keys(),
+        unusable=_unusable(graph, connection, settings),
         expectations=catalog.failed_expectations(),
         captures=capture_facts(captured, connection, settings),
         projections=catalog.projections(),
@@ -149,6 +150,12 @@ def read_facts(
         daemon_seen=daemon_seen,
         limits=AlertLimits(settings.alerts_disk_percent, settings.alerts_lag_minutes * 60),
     )
+
+
+def _unusable(graph: Graph, connection: psycopg.Connection, settings: Settings) -> frozenset[str]:
+    """The datasets with open alerts that the code declares, and that cannot be used as it is written."""
+    told = {alert.identity.dataset for alert in Alerts(connection, settings.project_name).list()}
+    return frozenset(name for name in told if name and graph.broken_dataset(name) is not None)
 
 
 def _disks(settings: Settings) -> list[DiskFacts] | None:
@@ -161,12 +168,13 @@ def _disks(settings: Settings) -> list[DiskFacts] | None:
 
 def evaluated(connection: psycopg.Connection, settings: Settings, facts: AlertFacts) -> Evaluation:
     """Open and close alerts by these facts, and send what is to be said."""
-    alerts, of_others = Alerts(connection, settings.project_name), Owners(connection, settings.project_name).others()
+    alerts = Alerts(connection, settings.project_name)
+    untouched = {*Owners(connection, settings.project_name).others(), *facts.unusable}
     with alerts.evaluating() as is_ours:
         if not is_ours:
             return Evaluation(is_ours=False)
         opened, closed = alerts.update(
-            list(conditions(facts).values()), facts.known_kinds, facts.now, of_others, facts.unknown
+            list(conditions(facts).values()), facts.known_kinds, facts.now, untouched, facts.unknown
         )
         evaluation = Evaluation(opened=opened, closed=closed)
     Messages(connection, settings.project_name).note(list(settings.alerts))

@@ -129,14 +129,20 @@ class Reconciler:
         except (VarveError, psycopg.OperationalError) as error:
             return dg.SkipReason(f"{NOT_LOOKED}: {error}")
 
-    def tries_again(self, ended: Ended) -> bool:
-        """Return whether runs that ended without any note in the catalog are to be requested again by now."""
+    def tries_again(self, ended: Ended, *, gives_up: bool = True) -> bool:
+        """Return whether runs that ended without any note in the catalog are to be requested again by now.
+
+        What only puts things in order does not give up: nobody would see that it has, and it is asked for later and
+        later.
+        """
         if ended.unfinished:
             return False
         retry_limits = (self._limits or Limits()).patience
         if not ended.in_vain:
             return True
-        return ended.in_vain < retry_limits.attempts and time.time() >= ended.last + retry_limits.after(ended.in_vain)
+        if gives_up and ended.in_vain >= retry_limits.attempts:
+            return False
+        return time.time() >= ended.last + retry_limits.after(ended.in_vain)
 
 
 def _of_datasets(graph: Graph, problems: Mapping[str, str]) -> dict[str, str]:

@@ -12,6 +12,7 @@ from xml.sax.saxutils import escape
 
 import dagster as dg
 import pendulum
+import psycopg
 
 from varve.catalog.rejected import RejectedArrivals
 from varve.dagster.automation.planner_facts import limits_of
@@ -104,8 +105,9 @@ def look(graph: Graph, instance: dg.DagsterInstance, settings: Settings) -> tupl
     with connect(settings, application="varve report") as connection:
         facts, members = looked_up(graph, connection, instance, settings)
         plan = overview(
-            graph, facts, now=pendulum.now("UTC"), members=members, limits=limits_of(settings), codes=facts.codes
-        )
+            graph, facts, now=pendulum.now("UTC"), members=members, limits=limits_of(settings), codes=facts.codes,
+            fatal=(psycopg.Error,),
+        )  # fmt: skip
         return plan, RejectedArrivals(connection).all()
 
 

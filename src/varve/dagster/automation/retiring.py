@@ -13,6 +13,7 @@ from typing import Any
 import dagster as dg
 import pendulum
 
+from varve.catalog.backfills import Backfills
 from varve.catalog.catalog import Catalog
 from varve.catalog.code.generations import dataset_of
 from varve.catalog.code.owners import Owners
@@ -54,6 +55,7 @@ def retire(
     # With `holds` the planner would leave the partitions alone. One that returns to the graph later shall run again.
     build = replace(build, holds=False)
     try:
+        Backfills(catalog.connection).leave_out(dataset.name, paths)
         open_store(dataset.store, settings, catalog, spark).republish(build, [], reason="retired")
     finally:
         catalog.release(build)
@@ -145,7 +147,7 @@ def retirement_sensor(graph: Graph, project: Project) -> dg.SensorDefinition:
         requests = [
             _request(retirement, ended[retirement.identity].count if retirement.identity in ended else 0)
             for retirement in wanted_retirements
-            if retirement.identity not in ended or reconciler.tries_again(ended[retirement.identity])
+            if retirement.identity not in ended or reconciler.tries_again(ended[retirement.identity], gives_up=False)
         ]
         if not requests:
             waits = "Every partition that has left the graph is being retired, or tried again later."

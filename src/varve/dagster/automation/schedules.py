@@ -108,7 +108,8 @@ def partition_schedule(
         at_tick = "" if windowed else f"@{since}"
         tokens = {key.path: f"{failures.get(key.path, '')}{at_tick}" for key in missing}
         due_partitions = [run_requests.Due(key, frozenset(), "scheduled", tokens.get(key.path, "")) for key in missing]
-        planned = run_requests.runs(dataset, due_partitions, limit=settings.partitions_per_run)
+        limit = dataset.policy.partitions_per_run or settings.partitions_per_run
+        planned = run_requests.runs(dataset, due_partitions, limit=limit)
         left_out: list[LeftOut] = []
         requests = [
             request if windowed else _computing(request)

@@ -168,7 +168,11 @@ def _run_requests(
     return [
         run_request(run, ended.get(run.identity), project=notes.project)
         for run in accepted_runs
-        if run.identity not in ended or (run.identity not in noted and reconciler.tries_again(ended[run.identity]))
+        if run.identity not in ended
+        or (
+            run.identity not in noted
+            and reconciler.tries_again(ended[run.identity], gives_up=run.identity not in folds)
+        )
     ]
 
 

@@ -242,7 +242,8 @@ def code_changes(  # noqa: PLR0917 - what one look at the catalog has found
             )
         )  # fmt: skip
     broken = {name for dataset in graph.broken for name in (dataset.name, dataset.rejected)}
-    unknown = "" in broken
+    # Any dataset may be the one of a file whose name cannot be read.
+    unknown = any(not dataset.name for dataset in graph.broken)
     changes += [
         CodeChange(
             name, CodeChangeKind.REMOVED, "", code.version, "", (), (), (), {}, counts[name], {}, code.source, ""

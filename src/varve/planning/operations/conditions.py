@@ -135,6 +135,8 @@ class AlertFacts:
         freshness: by dataset with FRESH WITHIN.
         judgements: by dataset and path, of unsettled partitions at least.
         unjudged: the datasets that could not be judged; what is told by their judgements neither begins nor ends.
+        unusable: datasets with open alerts that are declared, but cannot be used as they are written, or read such a
+            dataset; nothing that is told of them begins or ends.
         daemon_seen: when Dagster's sensor daemon last gave a sign of life; 0.0: it never ran here.
     """
 
@@ -145,6 +147,7 @@ class AlertFacts:
     rejected: Sequence[tuple[str, Rejected]] | None = None
     judgements: Mapping[str, Mapping[str, Judgement]] | None = None
     unjudged: Collection[str] = ()
+    unusable: Collection[str] = ()
     expectations: Sequence[FailedExpectation] | None = None
     captures: Sequence[CaptureFacts] | None = None
     projections: Sequence[ProjectionFacts] | None = None

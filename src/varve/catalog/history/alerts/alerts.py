@@ -37,14 +37,14 @@ _OPEN = """
 # that owns nothing any more, as its name was changed.
 _TAKE_OVER = """
     update varve.alert a set project = %(project)s
-    where a.closed_at is null and a.project not in ('', %(project)s) and not a.dataset = any(%(of_others)s) and (
+    where a.closed_at is null and a.project not in ('', %(project)s) and not a.dataset = any(%(untouched)s) and (
         a.dataset in (select dataset from varve.owner where project = %(project)s)
         or not exists (select from varve.owner o where o.project = a.project))
 """
 _CLOSE = """
     update varve.alert a set closed_at = to_timestamp(%(now)s)
     where a.closed_at is null and a.kind = any(%(known)s) and a.project in ('', %(project)s)
-        and not a.dataset = any(%(of_others)s)
+        and not a.dataset = any(%(untouched)s)
         and not (a.kind, a.dataset) in (select * from unnest(%(unknown_kinds)s::text[], %(unknown_datasets)s::text[]))
         and not exists (
         select from unnest(%(kinds)s::text[], %(datasets)s::text[], %(subjects)s::text[]) as c (kind, dataset, subject)
@@ -100,15 +100,16 @@ class Alerts:
         conditions: Collection[Condition],
         known_kinds: Collection[AlertKind],
         now: float,
-        of_others: Collection[str] = (),
+        untouched: Collection[str] = (),
         unknown: Collection[tuple[AlertKind, str]] = (),
     ) -> tuple[int, int]:
         """Open what holds at `now` (seconds since 1970) and is not open, close what holds no more.
 
         Alerts of kinds that are not known are left as they are, or that are `unknown` of one dataset, and those of the
-        datasets `of_others`, which belong to other projects. Returns how many were opened and closed.
+        datasets `untouched`, which belong to other projects or cannot be looked at. Returns how many were opened and
+        closed.
         """
-        conditions = [condition for condition in conditions if condition.identity.dataset not in of_others]
+        conditions = [condition for condition in conditions if condition.identity.dataset not in untouched]
         identities = [condition.identity for condition in conditions]
         values = {
             "now": now,
@@ -117,7 +118,7 @@ class Alerts:
             "subjects": [identity.subject for identity in identities],
             "messages": [condition.text for condition in conditions],
             "project": self.project,
-            "of_others": list(of_others),
+            "untouched": list(untouched),
             "known": [kind.value for kind in known_kinds],
             "unknown_kinds": [kind.value for kind, _ in unknown],
             "unknown_datasets": [dataset for _, dataset in unknown],

@@ -8,11 +8,12 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
+import pendulum
 import pytest
 
 from tests.support.project import commands_on
 from tests.support.sales import DAY, key, sales_dataset
-from varve.cli.batches import hosts
+from varve.cli.batches import hosts, rollback
 from varve.cli.batches.doctor import doctor
 from varve.cli.plan import retire
 from varve.dagster.instance import dagster_home
@@ -60,6 +61,29 @@ def test_a_key_that_left_the_graph_is_retired_and_its_batch_kept(
         ).fetchall()
     assert states == [("retired",)]
     assert retire.retire(None, dry_run=False) == []
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("kind", [StoreKind.LAKE, StoreKind.WAREHOUSE])
+def test_a_rollback_takes_keys_that_left_the_graph_back_with_the_others(
+    workbench: Workbench, monkeypatch: pytest.MonkeyPatch, kind: StoreKind
+) -> None:
+    before = sales_dataset(kind)
+    keys = [key("Detroit"), key("Paris", 4), key("Paris")]
+    workbench.publish(before, keys, [(each, "tea", sold) for sold, each in enumerate(keys, 1)])
+    with closing(workbench.catalog().connection) as connection:
+        ((then,),) = connection.execute("select clock_timestamp()").fetchall()
+    workbench.publish(before, keys, [(each, "tea", sold) for sold, each in enumerate(keys, 10)])
+    later = replace(DAY, start=pendulum.datetime(2013, 1, 5))
+    after = replace(before, partitioning=Partitioning((later, StaticDimension("store", ("Paris",)))))
+    declare(monkeypatch, after)
+
+    plans = rollback.plan_time(after.name, (), then)
+    assert [list(plan.moves) for plan in plans] == [sorted(each.path for each in keys)]
+    rollback.carry_out(plans, reason="the second was wrong", withdraw=False)
+    days = [dt.date(2013, 1, 4), dt.date(2013, 1, 5)]
+    expected = [(days[0], "Paris", "tea", 2), (days[1], "Detroit", "tea", 1), (days[1], "Paris", "tea", 3)]
+    assert workbench.read(before) == expected
 
 
 @pytest.mark.spark

@@ -12,15 +12,17 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from tests.stores.warehouse.test_projection import DOUBLE, INT, STRING, Shop, dataset, key
+from tests.stores.warehouse.test_projection import ALIEN, DOUBLE, INT, STRING, Shop, dataset, key
 from tests.stores.warehouse.test_view import tables
-from tests.support.sales import sales_dataset
+from tests.support.sales import DAY, sales_dataset
 from varve.catalog.catalog import Catalog
 from varve.catalog.history.history import History
 from varve.cli.batches import sweep
 from varve.cli.batches.sweep_report import Report
 from varve.model.dataset import StoreKind
 from varve.model.errors import PublishTimeout, VarveError
+from varve.model.partitions.dimension import StaticDimension
+from varve.model.partitions.partitioning import Partitioning
 from varve.model.schema import Column, Schema
 from varve.model.store_options import Index, OldSnapshots, Period, WarehouseOptions
 from varve.services.postgres import connect
@@ -204,6 +206,24 @@ def test_a_partition_published_while_its_period_is_put_together_keeps_its_new_ro
     monkeypatch.setattr(compact, "_swap", late)
     assert together(shop, sales) == 1
     assert sold(shop, sales) == [7, 8, 900, 10, 11, 12, 13, 14]
+
+
+def test_a_period_shares_a_table_though_one_of_its_partitions_has_left_the_dimensions(
+    shop: Shop, sales: Dataset
+) -> None:
+    shop.publish(sales, {**days(7, 14), key(8, ALIEN): [("ink", 80)]})  # type: ignore[dict-item]
+    fewer = replace(sales, partitioning=Partitioning((DAY, StaticDimension("store", ("Paris",)))))
+    assert together(shop, fewer) == 1
+    assert len(shown(shop, sales)) == 3
+    assert sorted(sold(shop, sales)) == [*range(7, 15), 80]
+    # It had left when it was in the table already: the others share a new one, and it is shown from the former.
+    assert together(shop, sales) == 1
+    assert len(shown(shop, sales)) == 2
+    shop.publish(fewer, {key(9): [("pen", 90)]})
+    assert together(shop, fewer) == 1
+    assert len(shown(shop, sales)) == 3
+    assert sorted(sold(shop, sales)) == [7, 8, 10, 11, 12, 13, 14, 80, 90]
+    assert list(examine.shown(shop.connection, fewer, shop.catalog.current(sales.name))) == []
 
 
 def test_a_withdrawn_partition_of_a_shared_table_is_not_shown(shop: Shop, sales: Dataset) -> None:

@@ -10,18 +10,19 @@ import uuid
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import pendulum
 import pytest
 from psycopg import sql
 
 from tests.support.sales import DAY
 from varve.model.batch import StagedBatch
 from varve.model.dataset import Dataset, StoreKind
-from varve.model.errors import VarveError
+from varve.model.errors import UnknownPartition, VarveError
 from varve.model.partitions.dimension import Dimension, DynamicDimension, StaticDimension
-from varve.model.partitions.key import PartitionKey
+from varve.model.partitions.key import PartitionKey, made, parse_path
 from varve.model.partitions.partitioning import Partitioning
 from varve.model.schema import Column, ColumnType, Schema
-from varve.stores.warehouse import budget, clean, examine, publish
+from varve.stores.warehouse import budget, clean, examine, migrate, publish
 from varve.stores.warehouse.tables import notes, view
 from varve.stores.warehouse.tables.naming import period_table
 
@@ -246,6 +247,31 @@ def test_an_earlier_batch_comes_back_into_force_and_a_first_one_is_withdrawn(
     shop.publish(sales, {key(4): [("pen", 4)]})
     assert sorted(row[3] for row in shop.rows(sales)) == [1, 2, 4]
     assert list(examine.shown(shop.connection, sales, shop.catalog.current(sales.name))) == []
+
+
+def test_what_has_left_the_dimensions_is_shown_until_it_is_retired(shop: Shop) -> None:
+    sales = dataset()
+    shop.publish(sales, {key(1): [("pen", 1)], key(2): [("pen", 2)], key(2, ALIEN): [("ink", 3)]})
+    later, left = replace(DAY, start=pendulum.datetime(2013, 1, 2)), [key(1).path, key(2, ALIEN).path]
+    fewer = replace(sales, partitioning=Partitioning((later, StaticDimension("store", ("Paris",)))))
+    for path in left:
+        with pytest.raises(UnknownPartition):
+            fewer.partitioning.from_path(path)
+
+    shop.publish(fewer, {key(2): [("pen", 20)]})
+    assert sorted(row[3] for row in shop.rows(sales)) == [1, 3, 20]
+    shop.connection.execute(f"drop view {sales}".encode())
+    publish.show_current(shop.catalog, fewer, seconds=10)
+    assert sorted(row[3] for row in shop.rows(sales)) == [1, 3, 20]
+    wider = replace(fewer, schema=Schema((sales.schema.columns[0], Column("sold", BIGINT))))
+    migrate.migrate(shop.catalog, wider, seconds=10, dry_run=False)
+    assert sorted(row[3] for row in shop.rows(sales)) == [1, 3, 20]
+    assert list(examine.shown(shop.connection, wider, shop.catalog.current(sales.name))) == []
+
+    build = shop.catalog.lock_partitions(wider, [made(parse_path(path)) for path in left], run_id="retire")
+    publish.republish(shop.catalog, build, [], reason="retired", seconds=10)
+    shop.catalog.release(build)
+    assert [row[3] for row in shop.rows(sales)] == [20]
 
 
 def test_two_datasets_are_published_at_once_or_not_at_all(shop: Shop) -> None:

@@ -19,6 +19,7 @@ from varve.cli.selection import declared, matching, named_path, refuse_of_others
 from varve.dagster.runs import atomic_publish
 from varve.model.batch import BatchId
 from varve.model.errors import NotKept, VarveError, counted, nearest, some
+from varve.model.partitions.key import made, parse_path
 from varve.observe.lineage.moves import tell_moves
 from varve.stores.environments.promotion import PROMOTION_RUN
 from varve.stores.environments.undoing import Undo, Undoing
@@ -247,7 +248,8 @@ def _undo(plans: Sequence[RollbackPlan], *, reason: str, withdraw: bool) -> None
 def _take_partitions(catalog: Catalog, plan: RollbackPlan, run_id: str) -> Build:
     """Lock the partitions of a plan; the build expects the batches that were current when the plan was made."""
     dataset = declared(plan.dataset)
-    keys = [dataset.partitioning.from_path(path) for path in plan.moves]
+    # From texts: a partition that has left the dimensions goes back as the others do.
+    keys = [made(parse_path(path)) for path in plan.moves]
     build = catalog.lock_partitions(dataset, keys, run_id=run_id)
     build.expected = {key: plan.moves[key.path][0] for key in keys}
     return build

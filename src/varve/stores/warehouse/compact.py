@@ -24,7 +24,8 @@ import psycopg
 from psycopg import sql
 
 from varve.model.batch import BatchId
-from varve.model.errors import NOTHING_LOST, VarveError, VerifyFailed
+from varve.model.errors import NOTHING_LOST, UnknownPartition, VarveError, VerifyFailed
+from varve.model.partitions.key import made, parse_path
 from varve.model.store_options import Index
 from varve.stores.warehouse import projection, publish
 from varve.stores.warehouse.loading.load import loading
@@ -70,7 +71,11 @@ def due(catalog: Catalog, dataset: Dataset) -> list[PeriodGroup]:
     notes.ensure_tables(catalog.connection)
     periods: dict[dt.date, list[Batch]] = defaultdict(list)
     for path, batch in catalog.current(dataset.name).items():
-        day = _day(dataset.partitioning.from_path(path))
+        try:
+            day = _day(dataset.partitioning.from_path(path))
+        except UnknownPartition:
+            # It has left the dimensions, and keeps its table until it is retired.
+            continue
         if day is not None:
             periods[period.of(day)].append(batch)
     tables = BatchTables.of(catalog.connection, dataset.name, chain(*periods.values()))
@@ -190,8 +195,8 @@ def _swap(catalog: Catalog, dataset: Dataset, group: PeriodGroup, table: str) ->
         milliseconds = publish.lock_publishers(connection, dataset)
         paths = [batch.partition for batch in group.batches]
         publish.refuse_long_holders(connection, projection.views_to_replace(connection, dataset, paths), milliseconds)
-        keys = [dataset.partitioning.from_path(path) for path in paths]
-        current = catalog.current(dataset.name, keys)
+        keys = {path: made(parse_path(path)) for path in paths}
+        current = catalog.current(dataset.name, keys.values())
         if not current:
             # All of it was withdrawn meanwhile: no view shows the table, and a sweep drops it.
             return
@@ -201,9 +206,7 @@ def _swap(catalog: Catalog, dataset: Dataset, group: PeriodGroup, table: str) ->
         leaves = notes.leaves(connection, dataset)
         former_leaves = {leaves[path] for path in current if path in leaves}
         notes.move(connection, dataset, list(current), min(former_leaves))
-        plan = projection.plan(
-            catalog, dataset, [dataset.partitioning.from_path(p) for p in current], lost_leaves=former_leaves
-        )
+        plan = projection.plan(catalog, dataset, [keys[path] for path in current], lost_leaves=former_leaves)
         publish.replace_views(connection, [plan])
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from varve.model.errors import NOTHING_LOST, VarveError, some
+from varve.model.partitions.key import made, parse_path
 from varve.stores.warehouse.tables import dependents, grants, notes, roles, shape, view
 from varve.stores.warehouse.tables.naming import leaf_view, periods_schema
 from varve.stores.warehouse.tables.schema import BatchTables
@@ -177,7 +178,8 @@ def views_to_replace(connection: psycopg.Connection, dataset: Dataset, changed: 
 def _leaves(
     catalog: Catalog, dataset: Dataset, wanted: ViewShape, generation: int, members: dict[int, list[str]]
 ) -> dict[int, sql.Composed]:
-    keys = [dataset.partitioning.from_path(path) for paths in members.values() for path in paths]
+    # From texts: a partition that has left the dimensions is shown until it is retired.
+    keys = [made(parse_path(path)) for paths in members.values() for path in paths]
     current = catalog.current(dataset.name, keys)
     tables = BatchTables.of(catalog.connection, dataset.name, current.values())
     columns = _columns(catalog.connection, dataset, tables.of_all(current.values()))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 import uuid
 from dataclasses import replace
+from itertools import permutations
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -14,8 +16,9 @@ from tests.stores.warehouse.test_projection import BIGINT, DOUBLE, INT, STRING, 
 from varve.model.errors import PublishTimeout, VarveError
 from varve.model.schema import Column, ColumnType, Schema
 from varve.services.postgres import connect
+from varve.stores.postgres.types import _TYPES
 from varve.stores.warehouse import clean, examine
-from varve.stores.warehouse.migrate import migrate
+from varve.stores.warehouse.migrate import depends_on_session, migrate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -132,6 +135,67 @@ def test_a_value_that_would_not_be_the_same_is_refused_by_partition(shop: Shop) 
     shop.publish(sales, {key(2): [("2", 2.0)]})
     assert migrate(shop.catalog, whole, seconds=5, dry_run=False).changes == ("sold: double precision -> integer",)
     assert [row[3] for row in shop.rows(sales)] == [1, 2]
+
+
+NOON = dt.datetime(2013, 1, 5, 12)  # noqa: DTZ001 - a wall clock
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "value"),
+    [
+        ("TIMESTAMP_NTZ", "TIMESTAMP", NOON),
+        ("TIMESTAMP", "TIMESTAMP_NTZ", NOON.replace(tzinfo=dt.UTC)),
+        ("DATE", "TIMESTAMP", NOON.date()),
+        ("TIMESTAMP", "DATE", NOON.replace(hour=0, tzinfo=dt.UTC)),
+        ("DATE", "STRING", NOON.date()),
+        ("TIMESTAMP", "STRING", NOON.replace(tzinfo=dt.UTC)),
+    ],
+)
+def test_a_value_that_each_session_would_see_otherwise_is_refused(
+    shop: Shop, before: str, after: str, value: object
+) -> None:
+    sales = dataset(Column("product", STRING), Column("at", ColumnType(before)))
+    shop.publish(sales, {key(1): [("pen", None)], key(2): [("ink", value)]})
+    other = having(sales, Column("product", STRING), Column("at", ColumnType(after)))
+    expected = rf"at of day=2013-01-02/.* each reader would see it by the settings .*\. `varve evolve {sales}` computes"
+    for dry_run in (True, False):
+        with pytest.raises(VarveError, match=expected):
+            migrate(shop.catalog, other, seconds=5, dry_run=dry_run)
+    assert [row[3] for row in shop.rows(sales)] == [None, value]
+    # Nobody sees a NULL otherwise.
+    shop.publish(sales, {key(2): [("ink", None)]})
+    assert migrate(shop.catalog, other, seconds=5, dry_run=False).changes
+
+
+def test_a_text_that_every_session_reads_alike_may_become_a_date(shop: Shop) -> None:
+    sales = dataset(Column("product", STRING), Column("at", STRING))
+    shop.publish(sales, {key(1): [("pen", "05.01.2013")]})
+    days = having(sales, Column("product", STRING), Column("at", ColumnType.DATE))
+    with pytest.raises(VarveError, match=r"at of .* is text, "):
+        migrate(shop.catalog, days, seconds=5, dry_run=False)
+    shop.publish(sales, {key(1): [("pen", "2013-01-05")]})
+    migrate(shop.catalog, days, seconds=5, dry_run=False)
+    with shop.connection.transaction():
+        shop.connection.execute("set local datestyle = 'SQL, DMY'")
+        shop.connection.execute("set local timezone = 'America/New_York'")
+        assert shop.connection.execute(f"select at = date '2013-01-05' from {sales}".encode()).fetchone() == (True,)
+
+
+def test_postgresql_says_of_the_same_casts_that_a_session_may_change_them(shop: Shop) -> None:
+    kinds = sorted({*_TYPES.values(), "numeric(10,2)"})
+    by_session = set()
+    for kind, cast_to in permutations(kinds, 2):
+        table = f"create temp table casts (a {kind}, b {cast_to} generated always as (a::{cast_to}) stored)"
+        try:
+            with shop.connection.transaction(force_rollback=True):
+                shop.connection.execute(table.encode())
+        except psycopg.errors.CannotCoerce:
+            assert not depends_on_session(kind, cast_to)
+        except psycopg.errors.InvalidObjectDefinition:
+            by_session.add((kind, cast_to))
+    read = {pair for pair in by_session if pair[0] == "text"}
+    assert {pair for pair in permutations(kinds, 2) if depends_on_session(*pair)} == by_session - read
+    assert {cast_to for _, cast_to in read} == {"date", "timestamp with time zone", "timestamp without time zone"}
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,8 @@
 """Migrates a breaking change of a dataset's columns: creates its view and all that depends on it again.
 
 This is one transaction. Batches are immutable, so the tables stay as they are, and the new view casts their columns. A
-type can be changed where every existing value is the same after a cast to the new type and back; a table with another
-value is named in the refusal.
+type can be changed where every existing value is the same after a cast to the new type and back, whoever reads it; a
+partition with another value is named in the refusal.
 
 Not here: changes that need no migration (warehouse/tables/shape.py).
 """
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _NOTHING_CHANGED = "Nothing was changed."
+_LOSS = "Give the column another name, so that older periods keep theirs, or declare a type that holds them."
+_BY_SESSION = "`varve evolve {}` computes it anew as that type."
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +117,7 @@ def _migrate_once(catalog: Catalog, dataset: Dataset, *, dry_run: bool) -> Migra
     with connection.transaction():
         milliseconds = publish.lock_publishers(connection, dataset)
         publish.refuse_long_holders(connection, [view.view_name(dataset).as_string(connection)], milliseconds)
-        _refuse_loss(connection, dataset, list(catalog.current(dataset.name).values()), wanted)
+        refuse_loss(connection, dataset, list(catalog.current(dataset.name).values()))
         rebuilt = rebuild.rebuild(catalog, dataset, existing)
         migration = Migration(tuple(_changes(existing, wanted)), rebuilt.statements, rebuilt.restored)
         if dry_run:
@@ -152,32 +154,63 @@ def _changes(existing: Sequence[tuple[str, str]], wanted: shape.ViewShape) -> It
         yield "columns in the declared order"
 
 
-def _refuse_loss(
-    connection: psycopg.Connection, dataset: Dataset, batches: Sequence[Batch], wanted: shape.ViewShape
+def refuse_loss(
+    connection: psycopg.Connection, dataset: Dataset, batches: Sequence[Batch], *, remedy: str | None = None
 ) -> None:
-    """Raise VarveError for the first table with a value that the new type would change."""
+    """Raise VarveError for the first batch with a value that its declared type would change.
+
+    The same for a value that each reader would see as the settings of his session say. `remedy` is what to do about it;
+    None: what a migration can do.
+    """
     batch_tables = BatchTables.of(connection, dataset.name, batches)
-    partitions = {table: batch.partition for batch in batches for table in batch_tables.all_of(batch)}
-    tables = shape.columns_of(connection, periods_schema(dataset), list(partitions))
+    rows_of = {table: _named(batch, batch_tables) for batch in batches for table in batch_tables.all_of(batch)}
+    tables = shape.columns_of(connection, periods_schema(dataset), list(rows_of))
     for table, columns in tables.items():
         types = dict(columns)
-        for column in wanted.columns:
+        for column in shape.declared_shape(dataset).columns:
             source = column.source_in(list(types))
             if source is None or types[source] == column.type:
                 continue
-            there_and_back = sql.SQL("select {0} from {1} where ({0}::{2})::{3} is distinct from {0} limit 1").format(
-                sql.Identifier(source), view.table_name(dataset, table), type_sql(column.type), type_sql(types[source])
-            )
-            problem = f"{dataset}: {column.name} of {partitions[table]} is {types[source]}"
-            remedy = (
-                f"{_NOTHING_CHANGED} Give the column another name, so that older periods keep theirs, or declare a "
-                "type that holds them."
-            )
-            try:
-                row = connection.execute(there_and_back).fetchone()
-            except (psycopg.DataError, psycopg.errors.CannotCoerce, psycopg.errors.UndefinedFunction) as error:
+            if loss := _loss(connection, view.table_name(dataset, table), source, types[source], column.type):
+                own_remedy = _BY_SESSION.format(dataset) if depends_on_session(types[source], column.type) else _LOSS
                 raise VarveError(
-                    f"{problem}, which is no {column.type}: {str(error).splitlines()[0]}. {remedy}"
-                ) from error
-            if row is not None:
-                raise VarveError(f"{problem}, and {row[0]!r} would not be the same as {column.type}. {remedy}")
+                    f"{dataset}: {column.name} of {rows_of[table]} is {types[source]}, {loss}. {_NOTHING_CHANGED} "
+                    f"{remedy or own_remedy}"
+                )
+
+
+def _named(batch: Batch, tables: BatchTables) -> str:
+    """The rows that the tables of a batch hold, in words: a shared one is checked whole."""
+    shared = tables.shared_by(batch)
+    return batch.partition if shared is None else f"{shared}, which holds {batch.partition} and others,"
+
+
+def depends_on_session(kind: str, cast_to: str) -> bool:
+    """Whether PostgreSQL casts the one type to the other as the TimeZone or DateStyle of each session says.
+
+    A text that is cast is not meant: those that are the same after the cast and back are read alike by all sessions.
+    """
+    clocks, moment = {"date", "timestamp without time zone"}, "timestamp with time zone"
+    return (
+        (cast_to == "text" and kind in {*clocks, moment})
+        or (cast_to == moment and kind in clocks)
+        or (kind == moment and cast_to in clocks)
+    )
+
+
+def _loss(connection: psycopg.Connection, table: sql.Identifier, column: str, kind: str, cast_to: str) -> str:
+    """What is wrong with the first value of a column that a cast would change, as a phrase; "" where none is."""
+    name, by_session = sql.Identifier(column), depends_on_session(kind, cast_to)
+    changed = sql.SQL("{0} is not null" if by_session else "({0}::{1})::{2} is distinct from {0}").format(
+        name, type_sql(cast_to), type_sql(kind)
+    )
+    value = sql.SQL("null") if by_session else name
+    try:
+        row = connection.execute(sql.SQL("select {} from {} where {} limit 1").format(value, table, changed)).fetchone()
+    except (psycopg.DataError, psycopg.errors.CannotCoerce, psycopg.errors.UndefinedFunction) as error:
+        return f"which is no {cast_to}: {str(error).splitlines()[0]}"
+    if row is None:
+        return ""
+    if by_session:
+        return f"and as {cast_to} each reader would see it by the settings of his session, such as TimeZone"
+    return f"and {row[0]!r} would not be the same as {cast_to}"

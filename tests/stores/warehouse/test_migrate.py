@@ -16,14 +16,18 @@ from tests.stores.warehouse.test_projection import BIGINT, DOUBLE, INT, STRING, 
 from varve.model.errors import PublishTimeout, VarveError
 from varve.model.schema import Column, ColumnType, Schema
 from varve.services.postgres import connect
+from varve.stores.folders.layout import Layout
 from varve.stores.postgres.types import _TYPES
 from varve.stores.warehouse import clean, examine
+from varve.stores.warehouse.loading.load import Route
 from varve.stores.warehouse.migrate import depends_on_session, migrate
+from varve.stores.warehouse.store import WarehouseStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from varve.catalog.catalog import Catalog
+    from varve.model.batch import Batch
     from varve.model.dataset import Dataset
     from varve.services.settings import Settings
     from varve.stores.warehouse.migrate import Migration
@@ -135,6 +139,42 @@ def test_a_value_that_would_not_be_the_same_is_refused_by_partition(shop: Shop) 
     shop.publish(sales, {key(2): [("2", 2.0)]})
     assert migrate(shop.catalog, whole, seconds=5, dry_run=False).changes == ("sold: double precision -> integer",)
     assert [row[3] for row in shop.rows(sales)] == [1, 2]
+
+
+def back_to(shop: Shop, sales: Dataset, *batches: Batch) -> None:
+    """As `varve rollback` does it."""
+    store = WarehouseStore(Route(""), Layout("/nowhere"), shop.catalog, _no_spark, 5.0)
+    build = shop.catalog.lock_partitions(sales, [key(2)], run_id="back")
+    try:
+        store.republish(build, batches, reason="it was right")
+    finally:
+        shop.catalog.release(build)
+
+
+def test_an_earlier_batch_does_not_come_back_with_other_values_than_it_has(shop: Shop) -> None:
+    sales = dataset(Column("product", STRING), Column("sold", DOUBLE))
+    shop.publish(sales, {key(1): [("1", 1.0)], key(2): [("two", 1.5)]})
+    half = shop.catalog.current(sales.name)[key(2).path]
+    shop.publish(sales, {key(2): [("2", 3.0)]})
+    three = shop.catalog.current(sales.name)[key(2).path]
+    shop.publish(sales, {key(2): [("2", 2.0)]})
+    whole = having(sales, Column("product", INT), Column("sold", INT))
+    assert len(migrate(shop.catalog, whole, seconds=5, dry_run=False).changes) == 2
+    before = state(shop, sales)
+
+    with pytest.raises(VarveError, match=r"product of day=2013-01-02/store=Paris is text, which is no integer"):
+        back_to(shop, whole, half)
+    prices = having(sales, Column("product", STRING), Column("sold", INT))
+    with pytest.raises(
+        VarveError,
+        match=r"sold of day=2013-01-02/store=Paris is double precision, and 1\.5 would not be the same as integer\. "
+        rf"Nothing was changed\. Choose another batch; or declare .* `varve warehouse migrate {sales}`, and go back",
+    ):
+        back_to(shop, prices, half)
+    assert state(shop, sales) == before
+    assert [row[2:] for row in shop.rows(sales)] == [(1, 1), (2, 2)]
+    back_to(shop, whole, three)
+    assert [row[2:] for row in shop.rows(sales)] == [(1, 1), (2, 3)]
 
 
 NOON = dt.datetime(2013, 1, 5, 12)  # noqa: DTZ001 - a wall clock
@@ -250,3 +290,7 @@ def test_readers_see_the_one_view_or_the_other(shop: Shop, settings: Settings) -
             migrate(shop.catalog, declared, seconds=5, dry_run=False)
             assert reader.execute(f"select count(*), sum(sold) from {sales}".encode()).fetchone() == (2, 3)
     assert isinstance(shop.connection, psycopg.Connection)
+
+
+def _no_spark() -> Any:
+    raise AssertionError("no Spark is needed to show tables")

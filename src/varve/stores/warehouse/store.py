@@ -50,6 +50,10 @@ if TYPE_CHECKING:
 
 # Where the warehouse's rows wait for their COPY, in the lake's root but no part of the lake.
 SPOOL = "_spool"
+_EARLIER_TYPE = (
+    "Choose another batch; or declare a type that holds what is in this one, `varve warehouse migrate {}`, and go back "
+    "then."
+)
 
 
 @dataclass(frozen=True)
@@ -147,10 +151,9 @@ class WarehouseStore:
         publish.republish(self.catalog, build, batches, reason=reason, seconds=self.publish_seconds)
 
     def refuse_missing(self, dataset: Dataset, batches: Sequence[Batch]) -> None:
-        """See `Store.refuse_missing`."""
-        notes.ensure_tables(self.catalog.connection)
-        tables = BatchTables.of(self.catalog.connection, dataset.name, batches)
-        self._refuse_missing(dataset, [table for batch in batches for table in tables.all_of(batch)], MissingUpstream)
+        """See `Store.refuse_missing`. Raises VarveError where the view would show other values than a batch has."""
+        self._refuse_dropped(dataset, batches)
+        migrate.refuse_loss(self.catalog.connection, dataset, batches, remedy=_EARLIER_TYPE.format(dataset))
 
     def sweep(self, dataset_name: str, locations: Sequence[str]) -> None:
         """See `Store.sweep`."""
@@ -178,7 +181,7 @@ class WarehouseStore:
 
     def hashes(self, build: Build, batches: Sequence[Batch]) -> Mapping[str, Hashes]:
         """See `Store.hashes`: of the rows as they are loaded."""
-        self.refuse_missing(build.dataset, batches)
+        self._refuse_dropped(build.dataset, batches)
         tables = BatchTables.of(self.catalog.connection, build.dataset.name, batches)
         columns = shape.columns_of(self.catalog.connection, periods_schema(build.dataset), [*tables.of_all(batches)])
         of_batches = {
@@ -274,6 +277,12 @@ class WarehouseStore:
                 f"{build.dataset}: {some(missing)} is gone, to which rows were to be added: somebody dropped it. "
                 f"{NOTHING_LOST} `varve backfill {build.dataset}` reads all files of those partitions again."
             )
+
+    def _refuse_dropped(self, dataset: Dataset, batches: Sequence[Batch]) -> None:
+        """Raise MissingUpstream where a table of the batches is missing."""
+        notes.ensure_tables(self.catalog.connection)
+        tables = BatchTables.of(self.catalog.connection, dataset.name, batches)
+        self._refuse_missing(dataset, [table for batch in batches for table in tables.all_of(batch)], MissingUpstream)
 
     def _refuse_missing(self, dataset: Dataset, tables: Sequence[str], refusal: type[VarveError]) -> None:
         existing = shape.columns_of(self.catalog.connection, periods_schema(dataset), tables)

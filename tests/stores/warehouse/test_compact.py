@@ -9,6 +9,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import pendulum
 import psycopg
 import pytest
 
@@ -21,9 +22,11 @@ from varve.cli.batches import sweep
 from varve.cli.batches.sweep_report import Report
 from varve.model.dataset import StoreKind
 from varve.model.errors import PublishTimeout, VarveError
-from varve.model.partitions.dimension import StaticDimension
+from varve.model.partitions.dimension import StaticDimension, TimeDimension
+from varve.model.partitions.grain import Grain
 from varve.model.partitions.partitioning import Partitioning
-from varve.model.schema import Column, Schema
+from varve.model.partitions.time_columns import TimeColumn
+from varve.model.schema import Column, ColumnType, Schema
 from varve.model.store_options import Index, OldSnapshots, Period, WarehouseOptions
 from varve.services.postgres import connect
 from varve.stores.folders.layout import Layout
@@ -79,6 +82,45 @@ def sold(shop: Shop, sales: Dataset) -> list[int]:
 )
 def test_a_day_lies_in_a_period(period: Period, first: tuple[int, int, int]) -> None:
     assert period.of(dt.date(2013, 3, 14)) == dt.date(*first)
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        (),
+        (TimeColumn("year", "%Y", INT), TimeColumn("month", "%m", INT), TimeColumn("day", "%d", INT)),
+        (TimeColumn("number", "%Y%m%d", INT),),
+        # The first of a month in Paris begins on the day before in UTC.
+        (TimeColumn("at", "%s", ColumnType.TIMESTAMP),),
+    ],
+)
+def test_the_day_is_the_one_of_the_time_dimension_however_its_columns_spell_it(
+    shop: Shop, columns: tuple[TimeColumn, ...]
+) -> None:
+    time = TimeDimension("began", Grain.DAY, pendulum.datetime(2013, 1, 1, tz="Europe/Paris"), columns=columns)
+    # It looks like a date, and comes first.
+    product_line = StaticDimension("line", ("20120105",))
+    monthly = WarehouseOptions(compact=Period.MONTH)
+    sales = replace(dataset(), partitioning=Partitioning((product_line, time)), warehouse=monthly)
+    days = (dt.date(2013, 1, 30), dt.date(2013, 1, 31), dt.date(2013, 2, 1))
+    keys = [sales.partitioning.key(["20120105", day]) for day in days]
+    shop.publish(sales, {each: [("pen", sold)] for sold, each in enumerate(keys[:2])})
+    assert together(shop, sales) == 0
+    shop.publish(sales, {keys[2]: [("pen", 2)]})
+    (period,) = compact.due(shop.catalog, sales)
+    assert (period.first_day, len(period.batches)) == (dt.date(2013, 1, 1), 2)
+    assert together(shop, sales) == 1
+    assert len(shown(shop, sales)) == 2
+    assert sorted(shop.rows(sales, "sold, product, line")) == [(sold, "pen", "20120105") for sold in range(3)]
+
+
+def test_without_a_time_dimension_the_first_value_that_begins_with_a_date_is_the_day(shop: Shop) -> None:
+    dates = StaticDimension("date", ("2013-01-07", "2013-01-08", "2013-01-14"))
+    sales = replace(dataset(), partitioning=Partitioning((StaticDimension("line", ("a",)), dates)), warehouse=WEEKLY)
+    keys = [sales.partitioning.key(["a", date]) for date in dates.members]
+    shop.publish(sales, {each: [("pen", sold)] for sold, each in enumerate(keys)})
+    assert together(shop, sales) == 1
+    assert len(shown(shop, sales)) == 2
 
 
 def test_a_period_stays_apart_while_it_is_open_and_comes_into_one_table_when_it_is_over(

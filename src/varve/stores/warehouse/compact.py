@@ -25,6 +25,7 @@ from psycopg import sql
 
 from varve.model.batch import BatchId
 from varve.model.errors import NOTHING_LOST, UnknownPartition, VarveError, VerifyFailed
+from varve.model.partitions.calendar import clock
 from varve.model.partitions.key import made, parse_path
 from varve.model.store_options import Index
 from varve.stores.warehouse import projection, publish
@@ -72,7 +73,7 @@ def due(catalog: Catalog, dataset: Dataset) -> list[PeriodGroup]:
     periods: dict[dt.date, list[Batch]] = defaultdict(list)
     for path, batch in catalog.current(dataset.name).items():
         try:
-            day = _day(dataset.partitioning.from_path(path))
+            day = _day(dataset, dataset.partitioning.from_path(path))
         except UnknownPartition:
             # It has left the dimensions, and keeps its table until it is retired.
             continue
@@ -210,8 +211,13 @@ def _swap(catalog: Catalog, dataset: Dataset, group: PeriodGroup, table: str) ->
         publish.replace_views(connection, [plan])
 
 
-def _day(key: PartitionKey) -> dt.date | None:
-    """The day on which a partition begins: the first of its values that is a date or begins with one."""
+def _day(dataset: Dataset, key: PartitionKey) -> dt.date | None:
+    """The day on which a partition begins, as the clock of its zone shows it.
+
+    Without a time dimension it is the first of its values that is a date or begins with one; None where there is none.
+    """
+    if (time := dataset.partitioning.time) is not None:
+        return clock(time.timezone, time.start_of(time.value_in(key))).date()
     for value in key.values:
         if isinstance(value, dt.date):
             return value

@@ -150,6 +150,19 @@ def test_comments_of_somebody_else_stay_and_ours_follow_the_declaration(shop: Sh
     assert comments_of(shop.connection, sales) == {**mine, "sold": "how many of them"}
 
 
+def test_a_comment_that_is_declared_later_or_again_reaches_the_view(shop: Shop) -> None:
+    sales = replace(dataset(), comment="")
+    for comment in ("", "Sales.", "", "Sales of shops."):
+        shop.publish(replace(sales, comment=comment), {key(1): [("pen", 1)]})
+        assert comments_of(shop.connection, sales).get(None, "") == comment
+    # One that somebody else has written where none was declared stays.
+    other = replace(dataset(), comment="")
+    shop.publish(other, {key(1): [("pen", 1)]})
+    run(shop, f"comment on view {other} is 'mine'")
+    shop.publish(replace(other, comment="Sales."), {key(1): [("pen", 1)]})
+    assert comments_of(shop.connection, other)[None] == "mine"
+
+
 def test_a_comment_that_somebody_has_removed_stays_away_and_a_new_view_has_all_of_them(shop: Shop) -> None:
     sales = dataset()
     shop.publish(sales, {key(1): [("pen", 1)]})

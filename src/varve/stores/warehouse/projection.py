@@ -313,9 +313,10 @@ def _comments(
     current, written = renamed_columns(current), {} if fresh else renamed_columns(notes.comments(connection, dataset))
     statements = []
     for column, text in view.comments(dataset).items():
-        if current.get(column) == text:
+        # PostgreSQL keeps no empty comment: "" is the same as none.
+        if current.get(column, "") == text:
             written[column] = text
-        elif current.get(column) == written.get(column):
+        elif current.get(column, "") == written.get(column, ""):
             statements.append(view.comment(dataset, column, text))
             written[column] = text
     notes.set_comments(connection, dataset, written)

@@ -15,10 +15,12 @@ import pytest
 
 from tests.stores.warehouse.test_projection import ALIEN, DOUBLE, INT, STRING, Shop, dataset, key
 from tests.stores.warehouse.test_view import tables
+from tests.support.project import commands_on
 from tests.support.sales import DAY, sales_dataset
 from varve.catalog.catalog import Catalog
 from varve.catalog.history.history import History
 from varve.cli.batches import sweep
+from varve.cli.batches.doctor import doctor
 from varve.cli.batches.sweep_report import Report
 from varve.model.dataset import StoreKind
 from varve.model.errors import PublishTimeout, VarveError
@@ -28,6 +30,7 @@ from varve.model.partitions.partitioning import Partitioning
 from varve.model.partitions.time_columns import TimeColumn
 from varve.model.schema import Column, ColumnType, Schema
 from varve.model.store_options import Index, OldSnapshots, Period, WarehouseOptions
+from varve.planning.graph import Graph
 from varve.services.postgres import connect
 from varve.stores.folders.layout import Layout
 from varve.stores.warehouse import budget, clean, compact, examine, migrate, publish, reading
@@ -162,10 +165,15 @@ def test_readers_are_counted_by_the_tables_that_they_lock_not_by_the_partitions(
         shop.publish(sales, days(16, 16))  # type: ignore[arg-type]
 
 
-def test_tables_that_a_shared_one_has_replaced_are_leftovers_and_nothing_else_is(shop: Shop, sales: Dataset) -> None:
+def test_tables_that_a_shared_one_has_replaced_are_leftovers_and_nothing_else_is(
+    shop: Shop, sales: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
     shop.publish(sales, days(7, 14))  # type: ignore[arg-type]
     batches = shop.catalog.current(sales.name)
     together(shop, sales)
+    # Nothing is wrong with that.
+    commands_on(Graph({sales.name: sales}, {sales.name: ()}, {}), monkeypatch)
+    assert doctor(sales.name).findings == []
     left = [item.location for item in clean.leftovers(shop.connection) if item.dataset == sales.name]
     own = {f"{sales.db}_periods.{item.location}" for path, item in batches.items() if path != key(14).path}
     assert set(left) == own

@@ -99,7 +99,9 @@ def leftovers(connection: psycopg.Connection) -> list[Leftover]:
             if dataset and not partition and _in_progress(connection, f"{schema}.{table}"):
                 continue
             began = BatchId(batch_id).started if batch_id else None
-            left.append(Leftover(f"{schema}.{table}", dataset, int(size), moved_at or began))
+            # Each compaction leaves tables that a shared one has replaced.
+            replaced = moved_at is not None
+            left.append(Leftover(f"{schema}.{table}", dataset, int(size), moved_at or began, superseded=replaced))
     return left
 
 

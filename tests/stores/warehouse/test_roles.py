@@ -21,13 +21,13 @@ import pytest
 from psycopg import sql
 from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_fixed
 
-from tests.stores.warehouse.test_projection import Shop, dataset, key
+from tests.stores.warehouse.test_projection import BIGINT, Shop, dataset, key
 from varve.catalog.catalog import Catalog
 from varve.model.errors import ServiceUnavailable, VarveError
-from varve.model.schema import Schema
+from varve.model.schema import Column, Schema
 from varve.services.postgres import connect, warehouse_url
 from varve.stores.warehouse import migrate, publish
-from varve.stores.warehouse.tables import roles
+from varve.stores.warehouse.tables import roles, view
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -113,6 +113,49 @@ def test_what_the_reader_may_not_see_any_more_it_does_not_see_after_a_migration(
     owner.execute(f"grant select on {sales} to {roles.READER}".encode())
     assert migrate.migrate(shop.catalog, sales, seconds=10, dry_run=False).changes
     assert owner.execute(sees, (roles.READER, sales.name)).fetchone() == (True,)
+
+
+@pytest.fixture
+def analyst(database: str) -> Iterator[str]:
+    """A role of somebody who makes views of his own."""
+    name = f"Analyst {uuid.uuid4().hex[:8]}"
+    with psycopg.connect(database, autocommit=True) as administrator:
+        administrator.execute(sql.SQL("create role {} login").format(sql.Identifier(name)))
+        yield name
+        statement = sql.SQL("drop owned by {0} cascade; drop role {0}").format(sql.Identifier(name))
+        administrator.execute(statement)
+
+
+@pytest.mark.parametrize("of_his_own", [False, True])
+def test_a_view_of_somebody_else_is_named_with_its_owner_and_made_again_where_we_may_act_for_him(
+    database: str, owner: psycopg.Connection, analyst: str, *, of_his_own: bool
+) -> None:
+    sales, shop, his = dataset(), Shop(Catalog(owner)), sql.Identifier(analyst)
+    shop.publish(sales, {key(1): [("pen", 1)]})
+    owner.execute(sql.SQL("grant usage, create on schema {} to {}").format(sql.Identifier(sales.db), his))
+    owner.execute(sql.SQL("grant select on {} to {}").format(view.view_name(sales), his))
+    schema = f"{sales.db}_reports" if of_his_own else sales.db
+    with psycopg.connect(database, autocommit=True) as administrator:
+        if of_his_own:
+            administrator.execute(sql.SQL("create schema {} authorization {}").format(sql.Identifier(schema), his))
+        administrator.execute(sql.SQL("set role {}").format(his))
+        administrator.execute(f"create view {schema}.totals as select sum(sold) as total from {sales}".encode())
+    wider = replace(sales, schema=Schema((sales.schema.columns[0], Column("sold", BIGINT))))
+    reason = f"permission denied for schema {schema}" if of_his_own else f'must be able to SET ROLE "{analyst}"'
+    with pytest.raises(VarveError) as refused:
+        migrate.migrate(shop.catalog, wider, seconds=10, dry_run=True)
+    assert str(refused.value) == (
+        f"{sales}: varve_owner may not make its view again with all that depends on it: {reason}. {schema}.totals "
+        f'belongs to "{analyst}". Nothing was changed. Let an administrator run `grant "{analyst}" to varve_owner`, '
+        "and do this again; or let the owners drop their views over it, and create them anew afterwards."
+    )
+    assert shop.rows(sales, "sold, pg_typeof(sold)::text, 1") == [(1, "integer", 1)]
+
+    with psycopg.connect(database, autocommit=True) as administrator:
+        administrator.execute(sql.SQL("grant {} to varve_owner").format(his))
+    assert migrate.migrate(shop.catalog, wider, seconds=10, dry_run=False).changes == ("sold: integer -> bigint",)
+    owners = "select viewowner from pg_views where schemaname = %s and viewname = 'totals'"
+    assert owner.execute(owners, (schema,)).fetchall() == [(analyst,)]
 
 
 def test_the_readers_limits_hold(database: str, owner: psycopg.Connection) -> None:

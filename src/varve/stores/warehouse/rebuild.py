@@ -18,7 +18,7 @@ from psycopg import sql
 from varve.model.errors import VarveError, some
 from varve.stores.warehouse import projection
 from varve.stores.warehouse.tables import shape, view
-from varve.stores.warehouse.tables.dependents import dependents
+from varve.stores.warehouse.tables.dependents import dependents, owners
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -49,8 +49,37 @@ def rebuild(
 
     `before` are the columns as they were declared, whose renames are taken back where their former names are declared.
 
-    Raises VarveError where something depends on the view that cannot be made again, or that needs what is gone.
+    Raises VarveError where something depends on the view that cannot be made again, that needs what is gone, or that
+    belongs to a role for which ours may not act.
     """
+    # Asked for first: after an error PostgreSQL answers nothing more in this transaction.
+    view_owners = owners(catalog.connection, view.view_name(dataset))
+    try:
+        return _rebuild(catalog, dataset, existing, before)
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise _not_ours(dataset, view_owners, error) from error
+
+
+def _not_ours(dataset: Dataset, view_owners: Sequence[tuple[str, str, str]], error: psycopg.Error) -> VarveError:
+    """The refusal that names the views which belong to others, and their owners."""
+    role = view_owners[0][2]
+    others = [(name, owner) for name, owner, _ in view_owners if owner != role]
+    problem = (
+        f"{dataset}: {role} may not make its view again with all that depends on it: {str(error).splitlines()[0]}."
+    )
+    if not others:
+        return VarveError(f"{problem} {_NOTHING_CHANGED} Grant {role} the right that it lacks, and do this again.")
+    of_owners = some(f"{name} belongs to {owner}" for name, owner in others)
+    granted = ", ".join(sorted({owner for _, owner in others}))
+    return VarveError(
+        f"{problem} {of_owners}. {_NOTHING_CHANGED} Let an administrator run `grant {granted} to {role}`, and do this "
+        "again; or let the owners drop their views over it, and create them anew afterwards."
+    )
+
+
+def _rebuild(
+    catalog: Catalog, dataset: Dataset, existing: Sequence[tuple[str, str]], before: Sequence[Column]
+) -> Rebuilt:
     connection, name, wanted = catalog.connection, view.view_name(dataset), shape.declared_shape(dataset)
     statements: list[str] = []
 

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     import psycopg
 
-# All views over the view, with their depth: the deepest are dropped first. A view may be reached by several paths.
-_VIEWS = """
+# The view and all views over it, with their depth. A view may be reached by several paths.
+_UNDER = """
     with recursive under as (
         select %(view)s::regclass::oid as oid, 0 as depth
         union all
@@ -27,10 +27,20 @@ _VIEWS = """
           and d.classid = 'pg_rewrite'::regclass
         join pg_catalog.pg_rewrite r on r.oid = d.objid and r.ev_class <> u.oid
     )
+"""
+# The deepest are dropped first.
+_VIEWS = """
     select c.oid, n.nspname, c.relname, c.relkind, max(u.depth) from under u
     join pg_catalog.pg_class c on c.oid = u.oid join pg_catalog.pg_namespace n on n.oid = c.relnamespace
     group by 1, 2, 3, 4 order by 5, 2, 3
 """
+_VIEWS = _UNDER + _VIEWS
+_OWNERS = """
+    select format('%%I.%%I', n.nspname, c.relname), quote_ident(pg_get_userbyid(c.relowner)), quote_ident(current_user)
+    from under u join pg_catalog.pg_class c on c.oid = u.oid join pg_catalog.pg_namespace n on n.oid = c.relnamespace
+    group by 1, 2, 3 order by max(u.depth), 1
+"""
+_OWNERS = _UNDER + _OWNERS
 # Everything else that refers to these views or to their row types: functions, columns, policies, triggers, rules.
 _OTHERS = """
     select distinct pg_describe_object(d.classid, d.objid, d.objsubid)
@@ -146,6 +156,11 @@ def dependents(connection: psycopg.Connection, view: sql.Identifier) -> Dependen
         if not any(text in described for text in materialized):
             others.append(described)
     return Dependents(tuple(views), restore, tuple(others))
+
+
+def owners(connection: psycopg.Connection, view: sql.Identifier) -> list[tuple[str, str, str]]:
+    """The view and the views over it, nearest first: the name, the owner, and the role of this session, as SQL."""
+    return connection.execute(_OWNERS, {"view": view.as_string(connection)}).fetchall()
 
 
 def as_another(connection: psycopg.Connection, model: sql.Identifier, name: sql.Identifier) -> list[sql.Composed]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.cdc.lab import HISTORY, Application, Lab
-from varve.cdc.captured_table import VALIDITY, CapturedTable, SourceRefused
+from varve.cdc.captured_table import VALIDITY, CapturedTable, NeedsResnapshot, SourceRefused
 from varve.cdc.event import ChangeEvent, ChangeType, Counts, event
 from varve.cdc.resolve.event_frame import event_frame
 from varve.cdc.resolve.resolve import resolve
@@ -198,6 +198,53 @@ def test_a_new_snapshot_loses_no_version_that_is_captured_and_not_applied(make_l
     assert lab.bootstrap(resnapshot=True, leave_out=True).generation == 3
     lab.apply()
     assert sorted(str(row[2]) for row in versions(lab)) == ["five", "one", "three", "two"]
+
+
+def test_a_new_snapshot_loses_no_version_that_is_committed_and_not_captured(make_lab: Callable[..., Lab]) -> None:
+    lab = make_lab(HISTORY)
+    lab.sql("insert into {t} (w, id, note) values (1, 1, 'one')")
+    lab.bootstrap()
+    lab.apply()
+    before, other = lab.captured, replace(lab.captured, partition_by={"part": "'0'"})
+    for note in ("two", "three"):
+        lab.sql(f"update {{t}} set note = '{note}'")
+    lab.captured = other
+    with pytest.raises(NeedsResnapshot, match="its declaration has changed"):
+        lab.capture()
+    for _ in range(2):
+        with pytest.raises(VarveError, match=r"2 changes of public\.t.* not captured.*varve cdc capture.*--leave-out"):
+            lab.bootstrap(resnapshot=True)
+    lab.captured = before
+    lab.capture()
+    lab.apply()
+    lab.captured = other
+
+    def meanwhile(step: str) -> None:
+        if step == "start":
+            lab.sql("truncate {t}")
+
+    # A transaction that a new snapshot waits for changes the table, too.
+    with pytest.raises(VarveError, match=r"1 change of public\.t.* committed and not captured"):
+        lab.bootstrap(resnapshot=True, step=meanwhile)
+    lab.captured = before
+    assert lab.capture() is not None
+    lab.apply()
+    lab.captured = other
+    assert lab.bootstrap(resnapshot=True).generation == 2
+    lab.apply()
+    assert sorted(str(row[2]) for row in versions(lab)) == ["one", "three", "two"]
+    lab.sql("insert into {t} (w, id, note) values (1, 1, 'four')")
+    lab.sql("update {t} set note = 'five'")
+    assert lab.bootstrap(resnapshot=True, leave_out=True).generation == 3
+
+
+def test_a_new_snapshot_of_a_history_whose_slot_is_gone_is_taken(make_lab: Callable[..., Lab]) -> None:
+    lab = make_lab(HISTORY)
+    lab.bootstrap()
+    lab.apply()
+    lab.sql("insert into {t} (w, id, note) values (1, 1, 'one')")
+    lab.sql(f"select pg_drop_replication_slot('{lab.captured.slot}')")
+    assert lab.bootstrap(resnapshot=True).counts.inserts == 1
 
 
 def test_a_history_needs_its_columns(make_lab: Callable[..., Lab]) -> None:

@@ -18,9 +18,11 @@ import psycopg
 from psycopg import sql
 
 from varve.cdc.capture import source_database
+from varve.cdc.capture.decoding import Undecodable, decoding
 from varve.cdc.capture.new_slot import forerunner, slot_with_snapshot
 from varve.cdc.capture.open_transactions import WaitLimits
 from varve.cdc.capture.positions import Position
+from varve.cdc.capture.slot_reader import changes_in_slot
 from varve.cdc.declaration_checks import check
 from varve.cdc.event import ChangeType, event
 from varve.model.errors import ServiceUnavailable, VarveError, counted
@@ -68,7 +70,7 @@ class Bootstrap:
         """Take a snapshot of the table while applications write; the stream continues from exactly there.
 
         Raises VarveError where the table is captured already, unless `resnapshot`, and where a history would lose
-        versions that are captured and not applied, unless `leave_out`; SourceRefused where capturing it would
+        versions that are not captured or not applied, unless `leave_out`; SourceRefused where capturing it would
         break the application or could not be exact. An earlier snapshot stays unchanged until the new one is durable.
         """
         dataset = self.captured.dataset.name
@@ -82,8 +84,9 @@ class Bootstrap:
                 f"{dataset} was declared {'with' if before.declared['history'] else 'without'} history before, and its "
                 "rows lie so. Nothing was changed. Declare a dataset of another name."
             )
-        if before is not None and self.captured.history and not leave_out:
-            self._refuse_to_lose_versions(before)
+        history_before = before if self.captured.history and not leave_out else None
+        if history_before is not None:
+            self._refuse_to_lose_versions(history_before)
         with closing(self.source.connect()) as connection, source_database.asked(self.captured):
             table = source_database.described(connection, self.captured)
             check(self.captured, table)
@@ -93,10 +96,15 @@ class Bootstrap:
                     "deployment captures the same table, or a catalog was lost. Nothing was changed. Drop it there if "
                     f"nobody needs it: select pg_drop_replication_slot('{self.captured.slot}')"
                 )
+            if history_before is not None:
+                self._refuse_to_lose_changes(connection, history_before)
             patience = WaitLimits(self.captured, connection, self.seconds, self.say)
             # Wait for the transactions that are open now before anything is changed.
             with forerunner(self.source, patience) as reads_first, self._all_or_nothing(before) as attempt:
                 self.step("start")
+                if history_before is not None:
+                    # The transactions that were waited for may have changed the table.
+                    self._refuse_to_lose_changes(connection, history_before)
                 server, generation = source_database.server(connection), (before.generation if before else 0) + 1
                 snapshot_taken, tries, until = None, 0, time.monotonic() + self.seconds
                 # Even between the TRUNCATEs of a busy application there is a moment for a snapshot.
@@ -125,13 +133,34 @@ class Bootstrap:
         waiting = self.log.batches(before.generation, after=before.applied_lsn)
         if waiting:
             events = counted(sum(batch.counts.events for batch in waiting), "event")
-            dataset = self.captured.dataset.name
-            raise VarveError(
-                f"{dataset}: {events} of its history are captured and not applied, and a new snapshot does not contain "
-                f"what they say of the past. Nothing was changed. Apply them first: varve cdc capture {dataset}; where "
-                "its declaration has changed, with the one from before. To go on without them: varve cdc resnapshot "
-                f"{dataset} --leave-out"
+            raise self._would_lose(f"{events} of its history are captured and not applied", "Apply")
+
+    def _refuse_to_lose_changes(self, connection: psycopg.Connection, before: Position) -> None:
+        """Raise VarveError where the slot has changes of the table that nobody has captured, and capture could."""
+        server, slot = source_database.server(connection), source_database.slot_of(connection, self.captured.slot)
+        is_other = (server.system_identifier, server.timeline) != (before.system_identifier, before.timeline)
+        if before.state != "running" or is_other or slot is None or slot.wal_status == "lost":
+            return
+        done = max(before.confirmed_lsn, self.log.captured(before.generation) or 0)
+        try:
+            with decoding():
+                changes = changes_in_slot(connection, self.captured.slot, before.table.oid, done)
+        except Undecodable as error:
+            raise self._would_lose(
+                f"the changes of {before.source} since the last capture cannot be decoded ({error})", "Capture"
+            ) from error
+        if changes:
+            raise self._would_lose(
+                f"{counted(changes, 'change')} of {before.source} are committed and not captured", "Capture"
             )
+
+    def _would_lose(self, found: str, remedy: str) -> VarveError:
+        dataset = self.captured.dataset.name
+        return VarveError(
+            f"{dataset}: {found}, and a new snapshot does not contain what they say of the past. Nothing was changed. "
+            f"{remedy} them first: varve cdc capture {dataset}; where its declaration has changed, with the one from "
+            f"before. To go on without them: varve cdc resnapshot {dataset} --leave-out"
+        )
 
     @contextmanager
     def _all_or_nothing(self, before: Position | None) -> Iterator[_Attempt]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from varve.cdc.capture.look import Look
 from varve.cdc.event import format_lsn
-from varve.cdc.protocol.pgoutput import Messages
+from varve.cdc.protocol.pgoutput import COMMIT, DELETE, INSERT, TRUNCATE, UPDATE, Messages
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -30,6 +30,17 @@ if TYPE_CHECKING:
 _PEEK = """
     select data from pg_logical_slot_peek_binary_changes(
         %s, %s::pg_lsn, %s, 'proto_version', '1', 'publication_names', %s)
+"""
+# The server counts: nothing is fetched. Behind the kind of a message is the table of a row; a TRUNCATE has a list.
+_COUNT = """
+    with message as materialized (
+        select lsn, xid, get_byte(data, 0) as kind, data from pg_logical_slot_peek_binary_changes(
+            %(slot)s::text::name, null, null, 'proto_version', '1', 'publication_names', %(slot)s::text)
+    )
+    select count(*) from message
+    where (kind = any (%(of_row)s) and substring(data from 2 for 4) = oidsend(%(oid)s::oid)
+           or kind = %(truncate)s and position(oidsend(%(oid)s::oid) in substring(data from 7)) > 0)
+      and xid in (select xid from message where kind = %(commit)s and lsn > %(done)s::pg_lsn)
 """
 # How many messages are fetched at once: as many as probably have so many bytes together, as far as those before tell.
 _FEWEST, _MOST, _BYTES = 100, 10_000, 4 * 2**20
@@ -115,6 +126,17 @@ class SlotReader:
                 count = max(_FEWEST, min(_MOST, 2 * count, _BYTES * len(rows) // size))
                 for part in _in_buffers(messages, size):
                     yield Messages.of(part)
+
+
+def changes_in_slot(connection: psycopg.Connection, slot: str, oid: int, done: int) -> int:
+    """How many changes of the table with this OID a slot has in transactions that end after `done`."""
+    values = {
+        "slot": slot, "oid": oid, "done": format_lsn(done), "of_row": [INSERT, UPDATE, DELETE], "truncate": TRUNCATE,
+        "commit": COMMIT,
+    }  # fmt: skip
+    row = connection.execute(_COUNT, values).fetchone()
+    assert row is not None
+    return int(row[0])
 
 
 def _in_buffers(messages: list[bytes], size: int) -> Generator[list[bytes]]:

@@ -15,7 +15,7 @@ app = typer.Typer(help="Tables of a live PostgreSQL, captured as they change.", 
 console = open_console()
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON value instead of a table.")]
 LeaveOut = Annotated[
-    bool, typer.Option("--leave-out", help="Of a history: go on without what is captured and not applied.")
+    bool, typer.Option("--leave-out", help="Of a history: go on without what is not captured or not applied.")
 ]
 Captured = Annotated[str, typer.Argument(metavar="DATASET", help="db.table")]
 
@@ -62,8 +62,8 @@ def cdc_capture(dataset: Captured, *, as_json: Json = False) -> None:
 def cdc_resnapshot(dataset: Captured, *, leave_out: LeaveOut = False, as_json: Json = False) -> None:
     """Take a new snapshot where the stream cannot say what the table holds; what is unchanged is not published.
 
-    Also after a change of the dataset's declaration: another column, type or partition_by. A history whose captured
-    events are not all applied is refused, as the versions in them would be lost.
+    Also after a change of the dataset's declaration: another column, type or partition_by. A history whose changes
+    are not all captured and applied is refused, as the versions in them would be lost.
     """
     from varve.cli.captures import cdc as cdc_command
 

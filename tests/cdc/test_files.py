@@ -8,20 +8,28 @@ from itertools import chain, groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import dagster as dg
 import pyarrow.parquet as pq
 import pytest
+from rich.console import Console
 
 from tests.cdc.formats import KEY, as_debezium, as_events, as_wal2json, as_wal2json_v1, decoded
 from tests.cdc.lab import DEFAULT, FULL, SCHEMA, UNKEYED, Application, Lab
+from tests.cdc.test_fleet import OpenSpark
+from tests.support.project import PROJECT
 from varve.cdc.captured_table import VALIDITY, CapturedTable, ChangeFiles, ChangeFormat, SourceRefused
 from varve.cdc.captures import opened
 from varve.cdc.event import ChangeType, event, format_lsn
-from varve.model.errors import BadInput, VarveError
+from varve.cli.captures import cdc as cdc_command
+from varve.dagster.assets.captured import capture_job, capture_sensor
+from varve.model.errors import BadInput, ServiceUnavailable, VarveError
 from varve.model.schema import Schema
 from varve.stores.open import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+
+    from pyspark.sql import SparkSession
 
     from varve.cdc.event import ChangeEvent
     from varve.services.settings import Settings
@@ -166,6 +174,47 @@ def test_a_file_that_cannot_be_taken_is_named_and_nothing_after_it_is_taken(lab:
     put(other, "1.jsonl", whole)
     with pytest.raises(BadInput, match="was taken, and has other content now"):
         take(other)
+
+
+def test_what_came_before_a_file_that_cannot_be_taken_is_applied_and_then_the_error_comes(
+    lab: Lab, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = followed(lab, ChangeFormat.WAL2JSON)
+    put(other, "1.jsonl", transaction(other, 10, ("I", 1, "a")))
+    put(other, "2.jsonl", ["{"])
+    job, instance = capture_job(other.captured, PROJECT), dg.DagsterInstance.ephemeral()
+    sensor = capture_sensor(other.captured, PROJECT, job)
+    asked = sensor(dg.build_sensor_context(instance))
+    assert isinstance(asked, dg.SensorResult)
+    (request,) = asked.run_requests or ()
+    assert "1 to apply; then capture stopped" in request.tags["why"]
+    done = job.execute_in_process(instance=instance, resources={"spark": OpenSpark(spark)}, raise_on_error=False)
+    assert not done.success
+    assert [event.partition for event in done.all_events if event.is_step_materialization] == ["1"]
+    assert notes(other) == [(1, "a")]
+    # Nothing is left to apply.
+    nothing = sensor(dg.build_sensor_context(instance))
+    assert isinstance(nothing, dg.SkipReason)
+    assert "Nothing was captured" in str(nothing.skip_message)
+    put(other, "2.jsonl", transaction(other, 20, ("I", 2, "b")))
+    put(other, "3.jsonl", ["{"])
+    monkeypatch.setattr(cdc_command, "find", lambda _: other.captured)
+    with pytest.raises(BadInput, match=r"3\.jsonl cannot be taken"):
+        cdc_command.capture(Console(), other.captured.dataset.name, as_json=True)
+    assert notes(other) == [(1, "a"), (2, "b")]
+
+
+def test_what_was_captured_is_applied_also_where_the_source_is_down(lab: Lab) -> None:
+    lab.sql("insert into {t} (w, id) values (1, 1)")
+    lab.bootstrap()
+    down = lab.settings.model_copy(update={"source_url": "postgresql://nobody@127.0.0.1:1/none"})
+    with opened(lab.captured, down) as capture:
+        events, stop = capture.capture_to_stop()
+        assert (events, type(stop)) == (0, ServiceUnavailable)
+        assert capture.apply_before_stop(stop, open_store, lab.spark, "test") is not None
+        with pytest.raises(ServiceUnavailable, match="cannot be reached"):
+            capture.capture_to_stop()
+    assert lab.in_lake() == lab.in_source()
 
 
 def test_two_events_at_one_place_are_refused(lab: Lab) -> None:

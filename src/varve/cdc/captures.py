@@ -121,8 +121,11 @@ class OpenCapture:
             raise stop
         return events
 
-    def capture_to_stop(self) -> tuple[int, NeedsResnapshot | None]:
-        """As `capture`; where capture stops, the error is returned, so that what came before can be applied first."""
+    def capture_to_stop(self) -> tuple[int, VarveError | None]:
+        """As `capture`; where it stops or fails, the error is returned, so that what came before can be applied first.
+
+        Raises the error where nothing waits to be applied, and where rows were loaded with another declaration.
+        """
         # A batch comes first, because an error of capture says more than an error of asking for the end of the log.
         events, end = 0, None
         try:
@@ -133,6 +136,11 @@ class OpenCapture:
                     break
         except NeedsResnapshot as error:
             if self.position.state != "stopped":
+                raise
+            return events, error
+        except VarveError as error:
+            # Of a first capture that was refused there is no position.
+            if self.capturing.positions.find(self.captured.dataset.name) is None or not self.waiting():
                 raise
             return events, error
         return events, None
@@ -147,9 +155,9 @@ class OpenCapture:
         return tuple(addition.name for addition in additions_of(self.captured, self.position))
 
     def apply_before_stop(
-        self, stop: NeedsResnapshot | None, open_store: OpenStore, spark: Callable[[], SparkSession], run_id: str
+        self, stop: VarveError | None, open_store: OpenStore, spark: Callable[[], SparkSession], run_id: str
     ) -> Applied | None:
-        """As `apply`; where it cannot be done after capture has stopped, the error is why capture has stopped."""
+        """As `apply`; where it cannot be done after capture has stopped or failed, the error is that of the capture."""
         try:
             return self.apply(open_store, spark, run_id)
         except VarveError as error:

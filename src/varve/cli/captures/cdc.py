@@ -21,7 +21,7 @@ from varve.model.errors import VarveError, counted
 from varve.stores.open import open_store
 
 if TYPE_CHECKING:
-    from varve.cdc.captured_table import CapturedTable, NeedsResnapshot
+    from varve.cdc.captured_table import CapturedTable
     from varve.cdc.captures import OpenCapture
     from varve.cdc.verify.verification import Verification
 
@@ -197,7 +197,7 @@ def _apply(
     captured_counts: dict[str, Any],
     *,
     as_json: bool,
-    stop: NeedsResnapshot | None = None,
+    stop: VarveError | None = None,
 ) -> None:
     from varve.services.spark import open_session
 

@@ -5,6 +5,7 @@ Cases of one table's shape are resolved together, each under a key of its own: a
 
 from __future__ import annotations
 
+import datetime as dt
 import random
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -362,6 +363,21 @@ def test_36_values_are_compared_by_type_not_as_text(run: Callable[..., Outcome])
                      commit_lsn=1)]  # fmt: skip
     outcome = run(base[:1], endless, shape)
     assert outcome == Outcome(base[:1], [(1, "no such value in the lake: at")])
+
+
+def test_a_date_with_the_zone_that_debezium_writes_is_the_date(run: Callable[..., Outcome]) -> None:
+    shape = TableShape("t.days", (Column("id", ColumnType.DATE), Column("day", ColumnType.DATE)), ("id",))
+    first = dt.date(2013, 1, 5)
+    events = [
+        event(ChangeType.UPDATE, new={"id": "2013-01-05Z", "day": "2013-01-06Z"}, old_key={"id": "2013-01-05Z"},
+              commit_lsn=1),
+        event(ChangeType.INSERT, new={"id": "2014-01-01", "day": None}, commit_lsn=2),
+        *[event(ChangeType.INSERT, new={"id": f"2015-01-0{lsn}Z", "day": text}, commit_lsn=lsn)
+          for lsn, text in enumerate(("2013-02-30Z", "2013-01-06ZZ", "2013-01-06 BC", "15710"), 3)],
+    ]  # fmt: skip
+    outcome = run([(first, None)], events, shape)
+    assert outcome.rows == [(first, dt.date(2013, 1, 6)), (dt.date(2014, 1, 1), None)]
+    assert outcome.quarantined == [(lsn, "no such value in the lake: day") for lsn in (3, 4, 5, 6)]
 
 
 @pytest.mark.parametrize("kind", ["TIMESTAMP", "TIMESTAMP_NTZ"])

@@ -147,8 +147,11 @@ def typed(text: str, kind: str) -> str:
         )
     if kind in {"date", "timestamp", "timestamp_ntz"}:
         # Spark reads a bare number as a year, although some connectors write days so, and ignores the BC of a date.
-        like = "____-__-__" if kind == "date" else "____-__-__%"
-        return f"CASE WHEN {text} LIKE '{like}' THEN try_cast({text} AS {kind}) END"
+        if kind != "date":
+            return f"CASE WHEN {text} LIKE '____-__-__%' THEN try_cast({text} AS {kind}) END"
+        # As isostring, Debezium writes a date with a zone: 2013-01-05Z.
+        is_date, day = f"{text} LIKE ANY ('____-__-__', '____-__-__Z')", f"substring({text}, 1, 10)"
+        return f"CASE WHEN {is_date} THEN try_cast({day} AS date) END"
     return text if kind == "string" else f"try_cast({text} AS {kind})"
 
 

@@ -97,6 +97,17 @@ def test_a_transaction_larger_than_memory_is_captured_whole(lab: Lab, monkeypatc
     assert places(lab) == sorted(set(places(lab)))
 
 
+def test_a_snapshot_of_long_rows_is_written_in_parts_of_so_many_bytes(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batch_writer, "CHUNK_BYTES", 10_000)
+    lab.sql("insert into {t} (w, id, big) select 1, i, repeat('x', 1000) from generate_series(1, 100) i")
+    metadata = pq.read_metadata(lab.bootstrap().data)
+    parts = [metadata.row_group(place).num_rows for place in range(metadata.num_row_groups)]
+    assert sum(parts) == 101
+    assert max(parts) <= 11
+
+
 def test_the_slot_is_told_also_when_only_others_have_written(lab: Lab) -> None:
     lab.bootstrap()
     with lab.source() as source:

@@ -9,7 +9,7 @@ import json
 import tempfile
 import time
 from dataclasses import asdict, dataclass
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -94,8 +94,15 @@ class BatchWriter:
 
     def add_events(self, events: Iterable[ChangeEvent]) -> None:
         """Add events of whole transactions, which have the LSNs of their commits."""
-        remaining = iter(events)
-        while chunk := list(islice(remaining, CHUNK)):
+        chunk: list[ChangeEvent] = []
+        size = 0
+        for change in events:
+            chunk.append(change)
+            size += sum(map(len, filter(None, chain(change.column_values, change.old_values))))
+            if len(chunk) >= CHUNK or size >= CHUNK_BYTES:
+                self.add(EventRows.of(chunk, self._columns))
+                chunk, size = [], 0
+        if chunk:
             self.add(EventRows.of(chunk, self._columns))
 
     def add_open(self, rows: EventRows) -> None:

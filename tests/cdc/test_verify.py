@@ -296,6 +296,21 @@ def test_a_change_of_the_source_that_was_lost_is_found_and_healed_by_a_new_snaps
     assert verified(lab).equal
 
 
+def test_a_new_column_that_has_the_name_of_a_renamed_one_is_not_taken_for_it(make_lab: Callable[..., Lab]) -> None:
+    lab = bootstrapped(make_lab())
+    lab.sql("alter table {t} rename note to remark")
+    lab.captured = dataclasses.replace(lab.captured, renames={"remark": "note"})
+    lab.bootstrap(resnapshot=True)
+    lab.sql("alter table {t} add note text")
+    lab.sql("update {t} set note = 'another', remark = 'new' where id = 7")
+    assert lab.capture() is not None
+    assert verified(lab).equal
+    lab.bootstrap(resnapshot=True)
+    assert verified(lab).equal
+    with lab.lake() as frame:
+        assert {row["note"] for row in frame.where("id in (7, 8)").collect()} == {"new", "old"}
+
+
 def test_rows_that_one_side_lacks_or_has_twice_are_found(make_lab: Callable[..., Lab]) -> None:
     lab = bootstrapped(make_lab())
     assert verified(lab).equal

@@ -222,7 +222,10 @@ class CapturedTable:
         }
 
     def column(self, source: str) -> str:
-        """The name in the dataset of a source column."""
+        """The name in the dataset of a source column; `schema.table.column` of one whose name another one has there."""
+        if source not in self.renames and source in self.renames.values():
+            # No column of the dataset: the name of one has no dot.
+            return f"{self.source}.{source}"
         return self.renames.get(source, source)
 
     @property

@@ -4,30 +4,43 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import socket
+import subprocess
+import sys
+from dataclasses import replace
 from itertools import chain, groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import dagster as dg
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import s3fs
 from rich.console import Console
 
 from tests.cdc.formats import KEY, as_debezium, as_events, as_wal2json, as_wal2json_v1, decoded
 from tests.cdc.lab import DEFAULT, FULL, SCHEMA, UNKEYED, Application, Lab
 from tests.cdc.test_fleet import OpenSpark
+from tests.cdc.waits import until
 from tests.support.project import PROJECT
+from varve.cdc import retention
+from varve.cdc.capture.change_files import FileCapture
+from varve.cdc.capture.event_log import EventLog
+from varve.cdc.capture.positions import Positions
 from varve.cdc.captured_table import VALIDITY, CapturedTable, ChangeFiles, ChangeFormat, SourceRefused
 from varve.cdc.captures import opened
 from varve.cdc.event import ChangeType, event, format_lsn
+from varve.cdc.resolve.event_frame import arrow_table
 from varve.cli.captures import cdc as cdc_command
 from varve.dagster.assets.captured import capture_job, capture_sensor
 from varve.model.errors import BadInput, ServiceUnavailable, VarveError
 from varve.model.schema import Schema
+from varve.services.ports import free_port
 from varve.stores.open import open_store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from pyspark.sql import SparkSession
 
@@ -215,6 +228,74 @@ def test_what_was_captured_is_applied_also_where_the_source_is_down(lab: Lab) ->
         with pytest.raises(ServiceUnavailable, match="cannot be reached"):
             capture.capture_to_stop()
     assert lab.in_lake() == lab.in_source()
+
+
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[s3fs.S3FileSystem]:
+    """An object store with a bucket, as somebody else sees it."""
+    port = free_port()
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
+    command = [Path(sys.executable).parent / "moto_server", "--host", "127.0.0.1", "--port", str(port)]
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        until(lambda: listens(port))
+        # An instance of another test has another server.
+        s3fs.S3FileSystem.clear_instance_cache()
+        owner = s3fs.S3FileSystem(use_listings_cache=False, skip_instance_cache=True)
+        owner.mkdir("bucket")
+        yield owner
+    finally:
+        s3fs.S3FileSystem.clear_instance_cache()
+        server.terminate()
+        server.wait(30)
+
+
+def listens(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=1).close()
+    except OSError:
+        return False
+    return True
+
+
+def test_what_others_put_into_an_object_store_is_seen_at_once(
+    lab: Lab, bucket: s3fs.S3FileSystem, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = followed(lab, ChangeFormat.WAL2JSON)
+    dataset = other.captured.dataset
+
+    def put_object(number: int) -> None:
+        text = "\n".join(transaction(other, number * 10, ("I", number, "a")))
+        bucket.pipe_file(f"bucket/landing/_changes/{dataset.db}/{dataset.table}/{number}.jsonl", text.encode())
+
+    with lab.catalog() as catalog:
+        log, positions = EventLog("s3a://bucket/lake", dataset), Positions(catalog.connection)
+        capture = FileCapture(other.captured, "s3a://bucket/landing", positions, log)
+        for number in (1, 2):
+            assert capture.capture() is None
+            put_object(number)
+            assert capture.capture() is not None
+        taken = log.batches(1)
+        assert len(taken) == 2
+        # Those that another process has removed are gone here, too.
+        bucket.rm(taken[0].location, recursive=True)
+        assert log.batches(1) == taken[1:]
+        position = replace(positions.of(dataset.name), applied_lsn=taken[1].last_lsn)
+        assert retention.sweep(log, position, keep_seconds=0) == 1
+        folder = f"s3a://bucket/lake/_changes/{dataset.db}/{dataset.table}/generation=1/quarantine=20-a"
+        aside = arrow_table([event(ChangeType.INSERT, new={"id": "7"}, commit_lsn=20)])
+        aside = aside.append_column("reason", pa.array(["nothing is known of it"]))
+        with bucket.open(f"{folder}/part-0.parquet", "wb") as file:
+            pq.write_table(aside, file)
+        catalog.connection.execute(
+            "update varve.cdc_position set quarantine = %s, quarantined = 1 where dataset = %s", (folder, dataset.name)
+        )
+    monkeypatch.setattr(cdc_command, "find", lambda _: other.captured)
+    cdc_command.quarantine(Console(), dataset.name, as_json=True)
+    assert [row["reason"] for row in json.loads(capsys.readouterr().out)] == ["nothing is known of it"]
 
 
 def test_two_events_at_one_place_are_refused(lab: Lab) -> None:

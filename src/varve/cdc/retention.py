@@ -12,7 +12,7 @@ import re
 import time
 from typing import TYPE_CHECKING
 
-import fsspec
+from varve.services.files import open_files
 
 if TYPE_CHECKING:
     from varve.cdc.capture.event_log import EventLog
@@ -26,7 +26,7 @@ _FOLDER = re.compile(r"(generation|events|quarantine)=([0-9]+)")
 
 def sweep(log: EventLog, position: Position, keep_seconds: float) -> int:
     """Remove old batches that are not needed; returns how many were removed. The caller holds the dataset's lock."""
-    files, root = fsspec.core.url_to_fs(log.folder)
+    files, root = open_files(log.folder)
     if not files.exists(root):
         return 0
     removed = 0
@@ -54,7 +54,7 @@ def _old_generation(log: EventLog, position: Position, keep_seconds: float) -> b
 
 
 def _batches(log: EventLog, position: Position, keep_seconds: float) -> int:
-    files, _ = fsspec.core.url_to_fs(log.root)
+    files, _ = open_files(log.root)
     batches, removed = log.batches(position.generation), 0
     for place, batch in enumerate(batches):
         if batch.last_lsn > position.applied_lsn or batch.age() <= keep_seconds:
@@ -70,7 +70,7 @@ def _batches(log: EventLog, position: Position, keep_seconds: float) -> int:
 
 def _leftovers(log: EventLog, position: Position) -> int:
     """Remove folders of batches that never got a manifest, and of quarantines that a later apply has replaced."""
-    files, root = fsspec.core.url_to_fs(log.generation(position.generation))
+    files, root = open_files(log.generation(position.generation))
     known_names = {batch.location.rsplit("/", 1)[-1] for batch in log.batches(position.generation)}
     known_names |= {position.quarantine.rsplit("/", 1)[-1]} if position.quarantine else set()
     removed = 0

@@ -13,14 +13,13 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from varve.cdc.capture.row_events import EventRows
 from varve.cdc.event import Counts
 from varve.cdc.resolve.event_frame import arrow_schema
-from varve.services.files import is_local, sync
+from varve.services.files import is_local, open_files, sync
 from varve.stores.folders.layout import MANIFEST
 
 if TYPE_CHECKING:
@@ -76,7 +75,7 @@ class BatchWriter:
         self._dataset, self._folder, self._generation, self._kind, self._columns = (
             dataset, folder, generation, kind, columns,
         )  # fmt: skip
-        self._files, _ = fsspec.core.url_to_fs(folder)
+        self._files, _ = open_files(folder)
         self._path = f"{folder}/{EVENTS}"
         self._out = self._files.open(self._path, "wb")
         self._parquet = pq.ParquetWriter(self._out, arrow_schema(), compression="zstd")

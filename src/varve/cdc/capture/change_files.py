@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-import fsspec
 import pyarrow.parquet as pq
 
 from varve.cdc.capture.event_log import FOLDER
@@ -29,6 +28,7 @@ from varve.cdc.protocol import change_events, debezium, wal2json
 from varve.cdc.protocol.order import in_order
 from varve.cdc.resolve.event_frame import arrow_table
 from varve.model.errors import BadInput, VarveError
+from varve.services.files import open_files
 from varve.services.links import refuse_link_out
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class FileCapture:
         else:
             refuse_other_declaration(self.captured, position.declared)
         hashes = dict(batch.file for batch in taken)
-        files, root = fsspec.core.url_to_fs(self.folder)
+        files, root = open_files(self.folder)
         for path in sorted(files.glob(f"{root}/*.json*")):
             name = path.rsplit("/", 1)[1]
             if self._is_unsettled(files.info(path)):
@@ -163,7 +163,7 @@ class FileCapture:
         """
         last = max((batch.horizon for batch in taken), default=(-1, -1))
         events_of_last = {event.order: event for event in events if event.commit_lsn == last[0]}
-        files, _ = fsspec.core.url_to_fs(self.log.root)
+        files, _ = open_files(self.log.root)
         for batch in taken if events_of_last else ():
             if batch.horizon != last or not files.exists(batch.data):
                 continue

@@ -17,11 +17,11 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import fsspec
 import pyarrow.parquet as pq
 
 from varve.cdc.capture.batch_writer import BatchWriter, EventBatch
 from varve.cdc.event import Counts
+from varve.services.files import open_files
 from varve.stores.folders.layout import MANIFEST
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class EventLog:
 
     def batches(self, generation: int, *, after: int = -1) -> list[EventBatch]:
         """The batches of a generation whose last LSN is higher than `after`, in order."""
-        files, _ = fsspec.core.url_to_fs(self.root)
+        files, _ = open_files(self.root)
         folder = self.generation(generation)
         if not files.exists(folder):
             return []
@@ -92,7 +92,7 @@ class EventLog:
 
     def last_event(self, batch: EventBatch) -> tuple[int, str]:
         """The commit LSN and the timestamp of the last event of a batch; (0, "") where its events are not kept."""
-        files, _ = fsspec.core.url_to_fs(self.root)
+        files, _ = open_files(self.root)
         if not files.exists(batch.data):
             return 0, ""
         with files.open(batch.data) as file:
@@ -108,7 +108,7 @@ class EventLog:
 
     def writer(self, generation: int, kind: str, columns: Sequence[str]) -> BatchWriter:
         """A writer for a new batch of events; `columns` are the columns of a full row."""
-        files, _ = fsspec.core.url_to_fs(self.root)
+        files, _ = open_files(self.root)
         millis = time.time_ns() // 1_000_000
         while files.exists(f"{self.generation(generation)}/events={millis}"):
             millis += 1

@@ -18,6 +18,7 @@ from varve.cli.printing import Table
 from varve.dagster.assets.datasets import DatasetAsset
 from varve.dagster.discovery import load_project
 from varve.model.errors import VarveError, counted
+from varve.services.files import open_files
 from varve.stores.open import open_store
 
 if TYPE_CHECKING:
@@ -178,7 +179,10 @@ def quarantine(console: Console, name: str, *, as_json: bool) -> None:
 
     with opened(find(name), chosen_settings(), lock=False) as open_capture:
         folder = open_capture.position.quarantine
-    rows = pq.read_table(folder).to_pylist() if folder else []
+    rows = []
+    if folder:
+        files, place = open_files(folder)
+        rows = pq.read_table(place, filesystem=files).to_pylist()
     rows.sort(key=lambda row: (row["commitLsn"], row["seq"]))
     if as_json:
         console.print_json(json.dumps(rows))

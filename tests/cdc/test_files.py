@@ -7,6 +7,7 @@ import json
 import socket
 import subprocess
 import sys
+from collections import Counter
 from dataclasses import replace
 from itertools import chain, groupby
 from pathlib import Path
@@ -17,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import s3fs
+from fsspec.implementations.local import LocalFileSystem
 from rich.console import Console
 
 from tests.cdc.formats import KEY, as_debezium, as_events, as_wal2json, as_wal2json_v1, decoded
@@ -228,6 +230,25 @@ def test_what_was_captured_is_applied_also_where_the_source_is_down(lab: Lab) ->
         with pytest.raises(ServiceUnavailable, match="cannot be reached"):
             capture.capture_to_stop()
     assert lab.in_lake() == lab.in_source()
+
+
+def test_a_capture_of_many_files_reads_each_once_unless_it_changes(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = followed(lab, ChangeFormat.WAL2JSON)
+    for number in range(1, 6):
+        put(other, f"{number}.jsonl", transaction(other, number * 10, ("I", number, "a")))
+    reads, read = Counter[str](), LocalFileSystem.cat_file
+
+    def counted(files: LocalFileSystem, path: str, *args: object, **more: object) -> object:
+        reads[path.rpartition("/")[2]] += 1
+        return read(files, path, *args, **more)
+
+    monkeypatch.setattr(LocalFileSystem, "cat_file", counted)
+    with opened(other.captured, lab.settings) as capture:
+        assert capture.capture() == 5
+        assert reads == Counter(f"{number}.jsonl" for number in range(1, 6))
+        put(other, "1.jsonl", transaction(other, 10, ("I", 1, "b")))
+        with pytest.raises(BadInput, match=r"1\.jsonl was taken, and has other content now"):
+            capture.capture()
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -58,6 +58,7 @@ class FileCapture:
         landing: the landing root.
         settle_seconds: how long a file must be unchanged before it is taken.
         step: called with the name of each step before the step is taken; for tests that stop there.
+        hashed: the hashes of files that were read, by path, size and time or tag: each is read once in a process.
     """
 
     captured: CapturedTable
@@ -66,6 +67,7 @@ class FileCapture:
     log: EventLog
     settle_seconds: float = 0.0
     step: Callable[[str], None] = lambda _: None
+    hashed: dict[tuple[object, ...], str] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def folder(self) -> str:
@@ -90,11 +92,17 @@ class FileCapture:
         files, root = open_files(self.folder)
         for path in sorted(files.glob(f"{root}/*.json*")):
             name = path.rsplit("/", 1)[1]
-            if self._is_unsettled(files.info(path)):
+            info = files.info(path)
+            if self._is_unsettled(info):
                 return None
             refuse_link_out(dataset, path, f"{FOLDER}/{dataset.db}/{dataset.table}")
+            version = _version(path, info)
+            if name in hashes and self.hashed.get(version) == hashes[name]:
+                continue
             content = files.cat_file(path)
             digest = hashlib.sha256(content).hexdigest()
+            if version:
+                self.hashed[version] = digest
             if name in hashes:
                 if hashes[name] != digest:
                     raise BadInput(
@@ -196,3 +204,10 @@ class FileCapture:
         except BaseException:
             writer.abandon()
             raise
+
+
+def _version(path: str, info: dict[str, object]) -> tuple[object, ...]:
+    """What changes whenever the content of a file does; () where nothing says that."""
+    changed = info.get("ETag") or info.get("etag") or info.get("mtime")
+    # The time of a link is its own, whatever becomes of the file that it leads to.
+    return () if changed is None or info.get("islink") else (path, info.get("size"), changed)

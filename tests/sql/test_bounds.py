@@ -100,3 +100,35 @@ def test_texts_of_dates_that_are_not_in_the_order_of_the_dates_bound_no_window_a
     together = dependency.upstream_of_each([PartitionKey.of(day=day) for day in asked], now=NOW)
     assert [{key["day"] for key in mapped.keys} for mapped in together] == [{day} for day in asked]
     assert [days(dependency, day) for day in asked] == [{day} for day in asked]
+
+
+@pytest.mark.parametrize(
+    ("series", "columns", "condition", "read"),
+    [
+        ("YEAR", "year INT", "s.year = YEAR(d)", {"year": 2026}),
+        ("YEAR", "year STRING", "s.year = DATE_FORMAT(d, 'yyyy')", {"year": "2026"}),
+        ("YEAR", "year STRING", "s.year = YEAR(d)", {"year": "2026"}),
+        ("MONTH", "year STRING, month STRING", "s.year = YEAR(d) AND s.month = DATE_FORMAT(d, 'MM')",
+         {"year": "2026", "month": "06"}),
+        ("MONTH", "month STRING", "s.month = DATE_FORMAT(d, 'yyyy-MM')", {"month": "2026-06"}),
+    ],
+)  # fmt: skip
+def test_a_window_that_has_not_ended_is_waited_for_whatever_spells_it(
+    series: str, columns: str, condition: str, read: dict[str, object]
+) -> None:
+    values = {"year INT": "YEAR(t)", "year STRING": "DATE_FORMAT(t, 'yyyy')", "month STRING": "DATE_FORMAT(t, 'MM')"}
+    if columns == "month STRING":
+        values[columns] = "DATE_FORMAT(t, 'yyyy-MM')"
+    inserted = ", ".join(f"{column.split()[0]} = {values[column]}" for column in columns.split(", "))
+    long = (
+        f"CREATE DATASET shop.sales (n INT) PARTITIONED BY ({columns}) "
+        f"FOR t IN TIMESERIES(INTERVAL 1 {series}, START '2024-01-01') INSERT ({inserted}) AS SELECT 1 AS n"
+    )
+    reader = READER.format(d="CAST(t AS DATE)", query=f"SELECT s.n FROM shop.sales s WHERE {condition}")
+    assets = dict(compiled([SourceFile("sales.sql", long), SourceFile("reader.sql", reader)], {}))
+    in_june = dt.datetime(2026, 6, 17, 1, tzinfo=dt.UTC)
+    mapped = assets["shop.reader"].dependency("shop.sales").upstream_of(
+        PartitionKey.of(day=dt.date(2026, 6, 16)), now=in_june
+    )  # fmt: skip
+    assert not mapped.keys
+    assert [key for box in mapped.upcoming for key in box.partitions()] == [PartitionKey.of(**read)]

@@ -38,6 +38,7 @@ _NUMBERS = {"%Y": 4, "%Y%m": 6, "%Y%m%d": 8, "%Y%m%d%H": 10, "%Y%m%d%H%M": 12}
 _SECONDS = {"%s": 1, "%s000": 1_000}
 _LATEST, _MONTHS = 1 << 40, 12
 _SORTABLE = re.compile(r"%Y(-?)%m(\1%d([T _]?%H.*)?)?")
+_YEAR = "%Y"
 
 
 def windows_within(dimension: TimeDimension, bounds: Bounds, now: dt.datetime | None) -> TimeSpans:
@@ -75,6 +76,8 @@ class OrderedColumn:
             if kind not in INTEGERS:
                 return None, None
             return self._number_bounds(int(values.min()))[0], self._number_bounds(int(values.max()))[1]
+        if self.kind == STRING and self.form == _YEAR:
+            return reduce(unite_bounds, (self._year_bounds(str(value)) for value in set(values.tolist())))
         separator = "-" if self.kind == DATE else match[1] if (match := _SORTABLE.fullmatch(self.form)) else "?"
         return instant_bounds(kind, values, separator)
 
@@ -84,18 +87,22 @@ class OrderedColumn:
             return (second - _SLACK, second + _SLACK) if 0 <= second < _LATEST else (None, None)
         return _number_bounds(number, self.form)
 
+    def _year_bounds(self, text: str) -> Bounds:
+        return _number_bounds(int(text), _YEAR) if re.fullmatch("[0-9]{4}", text) else (None, None)
+
 
 def ordered_columns(dimension: TimeDimension) -> list[OrderedColumn]:
     """The partition columns of a dimension from whose values bounds follow."""
     if not dimension.columns:
         kind = STRING if dimension.value_type is str else DATE
-        return [OrderedColumn(dimension.name, kind, dimension.text_format)] if _is_sortable(kind, dimension) else []
+        form = dimension.text_format
+        return [OrderedColumn(dimension.name, kind, form)] if _is_sortable(kind, form) else []
     columns = []
     for column in dimension.columns:
         kind = column.type.lower()
         if kind in INTEGERS and column.form not in _NUMBERS and column.form not in _SECONDS:
             continue
-        if kind == STRING and not _SORTABLE.fullmatch(column.form):
+        if kind == STRING and not _is_sortable(kind, column.form):
             continue
         # Bounds of a number are those of its whole day, month or year already.
         has_day = kind == TIMESTAMP or kind in INTEGERS or "%d" in column.form
@@ -104,8 +111,8 @@ def ordered_columns(dimension: TimeDimension) -> list[OrderedColumn]:
     return columns
 
 
-def _is_sortable(kind: str, dimension: TimeDimension) -> bool:
-    return kind == DATE or bool(_SORTABLE.fullmatch(dimension.text_format))
+def _is_sortable(kind: str, form: str) -> bool:
+    return kind == DATE or form == _YEAR or bool(_SORTABLE.fullmatch(form))
 
 
 def is_column(node: exp.Expr, scan: Scan, column: OrderedColumn) -> bool:

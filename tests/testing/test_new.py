@@ -144,15 +144,15 @@ REFUSED: dict[str, tuple[str, dict[str, str], list[str]]] = {
 
 
 @pytest.mark.parametrize("message", REFUSED)
-def test_what_cannot_be_written_is_told_and_nothing_is(project: Project, tmp_path: Path, message: str) -> None:
+def test_what_cannot_be_written_is_told_and_nothing_is(project: Project, message: str) -> None:
     dataset, partition, masked = REFUSED[message]
-    file = tmp_path / "a.test.yaml"
+    file = project.assets / "a.test.yaml"
     with pytest.raises((VarveError, MissingUpstream), match=message):
         write_test(project, dataset, partition, rows=3, masked=masked, output=file)
     assert not file.exists()
 
 
-def test_a_dataset_that_makes_other_rows_each_time_has_no_test(project: Project, tmp_path: Path) -> None:
+def test_a_dataset_that_makes_other_rows_each_time_has_no_test(project: Project) -> None:
     shouting = project.assets / "counting.py"
     shouting.write_text(
         "import itertools\n\nCALLS = itertools.count()\n\n\ndef count(spark, scope, sold):\n"
@@ -163,7 +163,7 @@ def test_a_dataset_that_makes_other_rows_each_time_has_no_test(project: Project,
         sql.replace("shop.shouted", "shop.numbered").replace("assets.shouting:shout", "assets.counting:count")
         .replace("product STRING COMMENT 'what was sold, in capitals'", "calls INT COMMENT 'n'")
     )  # fmt: skip
-    file = tmp_path / "a.test.yaml"
+    file = project.assets / "a.test.yaml"
     with pytest.raises(VarveError, match="made other rows of the same inputs when it ran again"):
         write_test(project, "shop.numbered", DAY, rows=3, output=file)
     assert not file.exists()

@@ -121,7 +121,12 @@ def _unqualified(expression: exp.Expr, table: exp.Table) -> str:
 
     def bare(node: exp.Expr) -> exp.Expr:
         parts = parts_behind(node, table) if isinstance(node, exp.Column) else ()
-        return exp.column(*(part.copy() for part in reversed(parts))) if parts else node
+        if not parts:
+            return node
+        column, *before = (
+            exp.to_identifier(part.name, quoted=bool(part.args.get("quoted"))) for part in reversed(parts)
+        )
+        return exp.column(column, *before)
 
     return expression.copy().transform(bare).sql("spark", comments=False)
 

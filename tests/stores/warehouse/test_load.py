@@ -14,6 +14,7 @@ from pyspark.sql.datasource import EqualTo, GreaterThan, IsNull, LessThan, Strin
 
 from varve.model.errors import BadInput, ServiceUnavailable, VarveError, VerifyFailed
 from varve.model.partitions.key import PartitionKey
+from varve.model.schema import Schema
 from varve.model.store_options import Index, WarehouseOptions
 from varve.services.postgres import connect, warehouse_url
 from varve.stores.folders.layout import Layout
@@ -81,6 +82,19 @@ def test_both_ways_load_every_row_once(
     current = workbench.publish_frame(sales, KEYS, rows)
     assert {path: batch.rows for path, batch in current.items()} == {key.path: ROWS // 2 for key in KEYS}
     assert sorted(row[3] for row in workbench.read(sales)) == list(range(ROWS))
+
+
+def test_a_column_may_be_called_as_our_statements_call_a_table(
+    workbench: Workbench, sales: Dataset, rows: DataFrame
+) -> None:
+    names = {"product": "t", "sold": "c", "price": "l", "at": "content"}
+    columns = [replace(column, name=names[column.name]) for column in sales.schema.columns]
+    dataset = replace(sales, schema=Schema(tuple(columns)))
+    current = workbench.publish_frame(dataset, KEYS, rows.withColumnsRenamed(names))
+    assert {path: batch.rows for path, batch in current.items()} == {key.path: ROWS // 2 for key in KEYS}
+    catalog = workbench.catalog()
+    assert workbench.store(dataset, catalog).examine(dataset, [*current.values()], deep=True) == []
+    catalog.connection.close()
 
 
 def test_a_piece_tried_again_adds_nothing(

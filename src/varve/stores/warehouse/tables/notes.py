@@ -61,7 +61,7 @@ _SEAL = """
 _SEALS = "select table_name, hash from varve.sealed where table_name = any(%s)"
 # The sum does not depend on the order of rows, and counts equal rows. Values that PostgreSQL compares as equal have
 # equal hashes.
-_CONTENT = sql.SQL("select count(*), coalesce(sum(hash_record_extended(t, 0)), 0) from {} as t")
+_CONTENT = sql.SQL("select count(*), coalesce(sum(hash_record_extended(t.*, 0)), 0) from {} as t")
 _GENERATION = "select generation from varve.view where dataset = %s"
 _SET_GENERATION = """
     insert into varve.view (dataset, generation) values (%s, %s)

@@ -119,6 +119,35 @@ def test_a_text_in_the_first_column_does_not_break_a_function_within_a_function(
     )
 
 
+def test_what_is_enclosed_in_a_circle_is_told_once(folder: Path) -> None:
+    # Told at each place where it is met, it would be more than a billion texts.
+    names = [f"step_{number}" for number in range(10)]
+    calls = ", ".join(f"{name}()" for name in names)
+    steps = "".join(f"    def {name}():\n        return {calls}\n" for name in names)
+    circle = (
+        f"def circle(value):\n{steps}    def compute(context):\n        return step_0(), value\n    return compute\n"
+    )
+    changed = circle.replace("def step_9():\n        return ", "def step_9():\n        return 9, ")
+    first, again, of_other_value, of_other_step = (
+        version(folder, f"circle({value})", text)
+        for value, text in ((1, circle), (1, circle), (2, circle), (1, changed))
+    )
+    assert first == again
+    assert len({first, of_other_value, of_other_step}) == 3
+
+
+def test_what_is_met_far_within_first_counts_where_it_is_near(folder: Path) -> None:
+    chain = (
+        FACTORY + "\n@dataclasses.dataclass\nclass Link:\n    name: str\n    following: object\n\n"
+        "def chain(last):\n    links = [Link(last, None)]\n    for number in range(40):\n"
+        "        links.insert(0, Link(str(number), links[0]))\n    return make(links)\n"
+    )
+    (folder / "chains.py").write_text(chain)
+    made = importlib.import_module(f"{folder.name}.chains").chain
+    first, again, other = (code_of_function(SALES, made(last))[0] for last in ("a", "a", "b"))
+    assert first == again != other
+
+
 def test_every_process_has_the_same_version() -> None:
     program = (
         "from tests.dagster.test_function_code import SALES, enclosing\n"

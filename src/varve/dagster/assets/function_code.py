@@ -54,7 +54,7 @@ def code_of_function(dataset: Dataset, compute: Callable[..., Any]) -> tuple[str
         )
     code, needed = _code(compute)
     shown = f"{source}\n\n{needed}\n" if needed else source
-    return version_of([*dataset_meaning(dataset), code, _enclosed(compute, 0)]), shown
+    return version_of([*dataset_meaning(dataset), code, _Enclosed().of(compute)]), shown
 
 
 def source_text(compute: Callable[..., Any]) -> str:
@@ -76,61 +76,76 @@ def _code(compute: Callable[..., Any]) -> tuple[str, str]:
     return code_of_source(source, file, _import_root(file, own.__module__))
 
 
-def _enclosed(compute: Callable[..., Any], depth: int) -> dict[str, Any]:
-    """What a function, and each function around it that a decorator has put there, has enclosed, by name."""
-    values: dict[str, Any] = {}
-    while True:
-        wrapped = getattr(compute, "__wrapped__", None)
-        closed_over = inspect.getclosurevars(compute).nonlocals if inspect.isfunction(compute) else {}
-        values |= {name: value for name, value in closed_over.items() if value is not wrapped}
-        if wrapped is None:
-            return {name: _told(value, depth + 1) for name, value in sorted(values.items())}
-        compute = wrapped
+@dataclasses.dataclass
+class _Enclosed:
+    """What functions have enclosed, as something with the same text in each process.
 
+    Each value is told once, however often it is met: functions may call each other, and objects know their parents.
+    """
 
-def _told(value: Any, depth: int) -> Any:
-    """What a value is, as something with the same text in each process."""
-    if isinstance(value, _PLAIN) and not isinstance(value, enum.Enum):
-        return value
-    if isinstance(value, enum.Enum):
-        return f"{type(value).__qualname__}.{value.name}"
-    if isinstance(value, Dataset):
-        return value.name
-    told = functools.partial(_told, depth=depth + 1)
-    for parts_of in (_of_collection, functools.partial(_of_object, depth=depth)) if depth < _DEEPEST else ():
-        if (parts := parts_of(value, told)) is not None:
-            return parts
-    kind = value if isinstance(value, type) else type(value)
-    return f"{kind.__module__}.{kind.__qualname__}"
+    # By identity; with the value itself, so that no other one gets its identity meanwhile.
+    told: dict[int, tuple[Any, Any]] = dataclasses.field(default_factory=dict)
 
+    def of(self, compute: Callable[..., Any], depth: int = 0) -> dict[str, Any]:
+        """What a function, and each function around it that a decorator has put there, has enclosed, by name."""
+        values: dict[str, Any] = {}
+        while True:
+            wrapped = getattr(compute, "__wrapped__", None)
+            closed_over = inspect.getclosurevars(compute).nonlocals if inspect.isfunction(compute) else {}
+            values |= {name: value for name, value in closed_over.items() if value is not wrapped}
+            if wrapped is None:
+                return {name: self._value(value, depth + 1) for name, value in sorted(values.items())}
+            compute = wrapped
 
-def _of_collection(value: Any, told: Callable[[Any], Any]) -> Any:
-    """The values of a collection; None for what is none."""
-    if isinstance(value, Mapping):
-        return {"of": sorted((repr(told(key)), repr(told(each))) for key, each in value.items())}
-    if isinstance(value, AbstractSet):
-        return {"all": sorted(repr(told(each)) for each in value)}
-    if isinstance(value, list):
-        return [told(each) for each in value]
-    if isinstance(value, tuple):
-        parts = tuple(told(each) for each in value)
-        return value if all(part is each for part, each in zip(parts, value, strict=True)) else parts
-    return None
+    def _value(self, value: Any, depth: int) -> Any:
+        if isinstance(value, _PLAIN) and not isinstance(value, enum.Enum):
+            return value
+        if isinstance(value, enum.Enum):
+            return f"{type(value).__qualname__}.{value.name}"
+        if isinstance(value, Dataset):
+            return value.name
+        kind = value if isinstance(value, type) else type(value)
+        name = f"{kind.__module__}.{kind.__qualname__}"
+        if id(value) not in self.told:
+            if depth >= _DEEPEST:
+                # Not kept: it may be met again less deep.
+                return name
+            # For where it is met within itself.
+            self.told[id(value)] = value, name
+            parts = self._collection(value, depth)
+            if parts is None:
+                parts = self._object(value, depth)
+            self.told[id(value)] = value, name if parts is None else parts
+        return self.told[id(value)][1]
 
-
-def _of_object(value: Any, told: Callable[[Any], Any], depth: int) -> Any:
-    """What a dataclass holds, or the code of a function; None for any other object."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = {field.name: told(getattr(value, field.name)) for field in dataclasses.fields(value)}
-        return type(value).__qualname__, fields
-    if isinstance(value, functools.partial):
-        return "partial", told(value.func), told(value.args), told(value.keywords)
-    if not inspect.isfunction(value):
+    def _collection(self, value: Any, depth: int) -> Any:
+        """The values of a collection; None for what is none."""
+        inner = functools.partial(self._value, depth=depth + 1)
+        if isinstance(value, Mapping):
+            return {"of": sorted((repr(inner(key)), repr(inner(each))) for key, each in value.items())}
+        if isinstance(value, AbstractSet):
+            return {"all": sorted(repr(inner(each)) for each in value)}
+        if isinstance(value, list):
+            return [inner(each) for each in value]
+        if isinstance(value, tuple):
+            parts = tuple(inner(each) for each in value)
+            return value if all(part is each for part, each in zip(parts, value, strict=True)) else parts
         return None
-    try:
-        return _code(value)[0], _enclosed(value, depth + 1)
-    except (SyntaxError, OSError):
-        return None
+
+    def _object(self, value: Any, depth: int) -> Any:
+        """What a dataclass holds, or the code of a function; None for any other object."""
+        inner = functools.partial(self._value, depth=depth + 1)
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            fields = {field.name: inner(getattr(value, field.name)) for field in dataclasses.fields(value)}
+            return type(value).__qualname__, fields
+        if isinstance(value, functools.partial):
+            return "partial", inner(value.func), inner(value.args), inner(value.keywords)
+        if not inspect.isfunction(value):
+            return None
+        try:
+            return _code(value)[0], self.of(value, depth + 1)
+        except (SyntaxError, OSError):
+            return None
 
 
 def _import_root(file: Path, module: str) -> Path:

@@ -1,5 +1,7 @@
 """A process that captures and dies at a step: `python -m tests.cdc.dying STEP [MOST]`, the lab on its standard input.
 
+With `again` in place of MOST it takes a new snapshot.
+
 Where it comes to none, it writes the megabytes of memory that it needed.
 """
 
@@ -34,7 +36,9 @@ def main() -> None:
         Positions(connection).ensure_schema()
         log = EventLog(settings.lake, captured.dataset)
         room = captured, SourceDatabase(url), Positions(connection), log, step
-        if wanted in {"start", "publish", "slot", "snapshot", "begin"}:
+        if sys.argv[2:] == ["again"]:
+            Bootstrap(*room).bootstrap(resnapshot=True)
+        elif wanted in {"start", "publish", "slot", "snapshot", "begin"}:
             Bootstrap(*room).bootstrap()
         else:
             Capture(*room, most=int(sys.argv[2]) if len(sys.argv) > 2 else 500_000).capture()

@@ -111,7 +111,14 @@ class Follower:
 
     def die_in_capture(self, step: str, most: int = 500_000) -> None:
         """A process that dies at a step of bootstrap or capture."""
-        dying = [sys.executable, "-m", "tests.cdc.dying", step, str(most)]
+        self._die(step, str(most))
+
+    def die_in_resnapshot(self, step: str) -> None:
+        """A process that dies at a step of a new snapshot."""
+        self._die(step, "again")
+
+    def _die(self, step: str, what: str) -> None:
+        dying = [sys.executable, "-m", "tests.cdc.dying", step, what]
         done = subprocess.run(dying, input=pickle.dumps((self.captured, self.url)), check=False)
         assert done.returncode == 9
 

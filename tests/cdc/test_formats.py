@@ -222,3 +222,20 @@ def test_numbers_keep_their_text() -> None:
     end = '{"action":"C","nextlsn":"0/10","timestamp":"2013-01-05"}'
     (event,) = wal2json.read([line, end], relation="public.t", key=("id",))
     assert event.new == {"id": "12345678901234567890", "n": "1.50", "b": "t", "z": None}
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        "__debezium_unavailable_value", "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ==",
+        "5f5f646562657a69756d5f756e617661696c61626c655f76616c7565", ["__debezium_unavailable_value"],
+        [*b"__debezium_unavailable_value"], {"__debezium_unavailable_value": "__debezium_unavailable_value"},
+    ],
+)  # fmt: skip
+def test_a_large_value_that_debezium_has_not_sent_is_none_whatever_its_type(sent: object) -> None:
+    envelope = {
+        "op": "u", "before": None, "after": {"id": 1, "name": "bea", "large": sent},
+        "source": {"schema": "public", "table": "t", "sequence": '["10", "20"]', "ts_ms": 0, "txId": 5},
+    }  # fmt: skip
+    (change,) = debezium.read([json.dumps(envelope)], relation="public.t", key=("id",))
+    assert change.new == {"id": "1", "name": "bea"}

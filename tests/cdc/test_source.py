@@ -107,6 +107,24 @@ def test_a_source_that_is_killed_while_it_is_captured_repeats_nothing_and_loses_
     assert inserted(lab) == list(range(1, 511))
 
 
+def test_an_idle_source_that_has_begun_a_new_file_of_its_log_is_captured_at_once(
+    make_server: Callable[[], PostgresServer], settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Where it waits for what is never written, it gives up.
+    monkeypatch.setattr("varve.cdc.capture.capture._FLUSH_SECONDS", 3)
+    lab = lab_on(make_server(), settings)
+    lab.bootstrap()
+    for number in (1, 2):
+        put(lab, number)
+        lab.sql("checkpoint")
+        lab.sql("select pg_switch_wal()")
+        batch = lab.capture()
+        assert batch is not None
+        assert batch.counts.inserts == 1
+        assert lab.capture() is None
+    assert inserted(lab) == [1, 2]
+
+
 @pytest.mark.parametrize("heals", [True, False])
 def test_a_part_of_the_log_that_is_missing_is_asked_for_again_and_then_asks_for_a_snapshot(
     make_server: Callable[[], PostgresServer], settings: Settings, *, heals: bool

@@ -25,10 +25,10 @@ from tests.cdc.lab import DEFAULT, FULL, HISTORY, UNKEYED, Application, Lab
 from tests.cdc.waits import until
 from varve.cdc.capture import source_database
 from varve.cdc.capture.capture import Capture, Moment
+from varve.cdc.capture.fence import Fence
 from varve.cdc.capture.source_database import SourceDatabase
 from varve.cdc.captured_table import CapturedTable, ChangeFiles, ChangeFormat, SourceColumn
 from varve.cdc.captures import opened
-from varve.cdc.verify.fence import Fence
 from varve.cdc.verify.slices import Comparison, differing
 from varve.cdc.verify.source_sums import source_rows, source_sums
 from varve.cdc.verify.verification import Verification, comparison_of, verify

@@ -48,6 +48,8 @@ def _problem(captured: CapturedTable, table: SourceTable, added: list[str]) -> s
     known = {captured.column(column.name): column for column in table.columns}
     if captured.history:
         return "the versions that lie in its history were made without it"
+    if captured.ignore_null_updates:
+        return "ignore_null_updates keeps values that events say nothing of"
     if not table.keyed:
         return "the table has no key that tells which of its rows were changed since"
     if required := [column.name for column in captured.columns if column.name in added and not column.nullable]:

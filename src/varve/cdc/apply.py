@@ -160,13 +160,14 @@ class Apply:
         """Raise BadInput where a new snapshot has lower LSNs than the history, and so cannot continue it."""
         from pyspark.sql import functions as F  # noqa: N812
 
-        if batches[0].kind != "snapshot":
+        snapshot = next((batch for batch in batches if batch.kind == "snapshot"), None)
+        if snapshot is None:
             return
         last = base.agg(F.max(F.greatest("valid_from_lsn", "valid_to_lsn")).alias("last")).first()
-        if last is not None and last["last"] is not None and last["last"] > batches[0].last_lsn:
+        if last is not None and last["last"] is not None and last["last"] > snapshot.last_lsn:
             raise BadInput(
                 f"{self.captured.dataset}: its history reaches to LSN {format_lsn(last['last'])}, and the new snapshot "
-                f"of {self.captured.source} was taken at {format_lsn(batches[0].last_lsn)}: the source is another "
+                f"of {self.captured.source} was taken at {format_lsn(snapshot.last_lsn)}: the source is another "
                 f"server. {NOTHING_LOST} Declare a new dataset for the history from here on."
             )
 

@@ -1,10 +1,10 @@
 """Bootstrap: the first snapshot of a captured table, while applications write, without missing or doubled changes.
 
-Making the slot exports the snapshot of exactly the moment from which the slot streams. The snapshot becomes a batch of
-events like any other. It begins with a TRUNCATE, so that the earlier rows of the dataset go in the same publish. A
-bootstrap that fails leaves neither slot nor publication at the source.
+Making the slot exports the snapshot of exactly the moment from which the slot streams. A bootstrap that fails leaves
+neither slot nor publication at the source.
 
-Not here: how a slot is made (new_slot.py); the stream that follows (capture.py).
+Not here: how a slot is made (new_slot.py), the batch of the rows (snapshot.py), a new snapshot of a history whose
+capture is sound (resnapshot.py), and the stream that follows (capture.py).
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from varve.cdc.capture import source_database
 from varve.cdc.capture.decoding import Undecodable, decoding
 from varve.cdc.capture.new_slot import forerunner, slot_with_snapshot
 from varve.cdc.capture.open_transactions import WaitLimits
-from varve.cdc.capture.positions import Position
+from varve.cdc.capture.resnapshot import Resnapshot, would_lose
 from varve.cdc.capture.slot_reader import changes_in_slot
+from varve.cdc.capture.snapshot import position_after, write_snapshot
 from varve.cdc.declaration_checks import check
-from varve.cdc.event import ChangeType, event
 from varve.model.errors import ServiceUnavailable, VarveError, counted
 
 if TYPE_CHECKING:
@@ -32,10 +32,9 @@ if TYPE_CHECKING:
 
     from varve.cdc.capture.batch_writer import EventBatch
     from varve.cdc.capture.event_log import EventLog
-    from varve.cdc.capture.positions import Positions
+    from varve.cdc.capture.positions import Position, Positions
     from varve.cdc.capture.source_database import SourceDatabase
     from varve.cdc.captured_table import CapturedTable, SourceTable
-    from varve.cdc.event import ChangeEvent
 
 # How often a snapshot is tried again because the table was truncated or rewritten at that moment.
 _TRIES = 5
@@ -69,6 +68,9 @@ class Bootstrap:
     def bootstrap(self, *, resnapshot: bool = False, leave_out: bool = False) -> EventBatch:
         """Take a snapshot of the table while applications write; the stream continues from exactly there.
 
+        A history whose capture is sound keeps its slot, and what was committed since the last capture comes before the
+        snapshot.
+
         Raises VarveError where the table is captured already, unless `resnapshot`, and where a history would lose
         versions that are not captured or not applied, unless `leave_out`; SourceRefused where capturing it would
         break the application or could not be exact. An earlier snapshot stays unchanged until the new one is durable.
@@ -96,7 +98,16 @@ class Bootstrap:
                     "deployment captures the same table, or a catalog was lost. Nothing was changed. Drop it there if "
                     f"nobody needs it: select pg_drop_replication_slot('{self.captured.slot}')"
                 )
+            if before is not None:
+                # What an attempt left that was killed after its batch was durable: the position does not name it yet.
+                self.log.remove(before.generation + 1)
             if history_before is not None:
+                again = Resnapshot(
+                    self.captured, self.source, self.positions, self.log, history_before, self.step, self.seconds,
+                    self.say,
+                )  # fmt: skip
+                if again.is_possible(connection, table):
+                    return again.take()
                 self._refuse_to_lose_changes(connection, history_before)
             patience = WaitLimits(self.captured, connection, self.seconds, self.say)
             # Wait for the transactions that are open now before anything is changed.
@@ -125,7 +136,7 @@ class Bootstrap:
                     )
                 after, batch = snapshot_taken
                 self.step("begin")
-                self.positions.begin(dataset, _position_after(self.captured, server, after, batch))
+                self.positions.begin(dataset, position_after(self.captured, server, after, batch))
         return batch
 
     def _refuse_to_lose_versions(self, before: Position) -> None:
@@ -133,7 +144,14 @@ class Bootstrap:
         waiting = self.log.batches(before.generation, after=before.applied_lsn)
         if waiting:
             events = counted(sum(batch.counts.events for batch in waiting), "event")
-            raise self._would_lose(f"{events} of its history are captured and not applied", "Apply")
+            raise would_lose(self.captured, f"{events} of its history are captured and not applied", "Apply")
+        if before.quarantined:
+            dataset = self.captured.dataset.name
+            raise VarveError(
+                f"{dataset}: {counted(before.quarantined, 'event')} of its history are in quarantine, and a new "
+                "snapshot drops them with what they say of the past. Nothing was changed. varve cdc quarantine "
+                f"{dataset} shows them. To go on without them: varve cdc resnapshot {dataset} --leave-out"
+            )
 
     def _refuse_to_lose_changes(self, connection: psycopg.Connection, before: Position) -> None:
         """Raise VarveError where the slot has changes of the table that nobody has captured, and capture could."""
@@ -146,21 +164,11 @@ class Bootstrap:
             with decoding():
                 changes = changes_in_slot(connection, self.captured.slot, before.table.oid, done)
         except Undecodable as error:
-            raise self._would_lose(
-                f"the changes of {before.source} since the last capture cannot be decoded ({error})", "Capture"
-            ) from error
+            found = f"the changes of {before.source} since the last capture cannot be decoded ({error})"
+            raise would_lose(self.captured, found) from error
         if changes:
-            raise self._would_lose(
-                f"{counted(changes, 'change')} of {before.source} are committed and not captured", "Capture"
-            )
-
-    def _would_lose(self, found: str, remedy: str) -> VarveError:
-        dataset = self.captured.dataset.name
-        return VarveError(
-            f"{dataset}: {found}, and a new snapshot does not contain what they say of the past. Nothing was changed. "
-            f"{remedy} them first: varve cdc capture {dataset}; where its declaration has changed, with the one from "
-            f"before. To go on without them: varve cdc resnapshot {dataset} --leave-out"
-        )
+            found = f"{counted(changes, 'change')} of {before.source} are committed and not captured"
+            raise would_lose(self.captured, found)
 
     @contextmanager
     def _all_or_nothing(self, before: Position | None) -> Iterator[_Attempt]:
@@ -198,36 +206,4 @@ class Bootstrap:
             patience.with_lock(table.oid, lambda: source_database.hold_still(connection, self.captured.source))
             if not source_database.lies_still(connection, table):
                 return None
-            writer = self.log.writer(generation, "snapshot", self.captured.source_columns)
-            try:
-                writer.add_events(self._events(connection, table, lsn))
-                self.step("snapshot")
-                return table, writer.finish(lsn, filenode=table.filenode)
-            except BaseException:
-                writer.abandon()
-                raise
-
-    def _events(self, connection: psycopg.Connection, table: SourceTable, lsn: int) -> Iterator[ChangeEvent]:
-        """The table is emptied, and filled with its rows."""
-        source, at = self.captured.source, source_database.moment(connection)
-        yield event(ChangeType.TRUNCATE, relation=source, timestamp=at, commit_lsn=lsn)
-        for place, row in enumerate(self._rows(connection, table), 1):
-            new = dict(zip(table.names, row, strict=True))
-            yield event(ChangeType.INSERT, new=new, relation=source, timestamp=at, commit_lsn=lsn, seq=place)
-
-    def _rows(self, connection: psycopg.Connection, table: SourceTable) -> Iterator[tuple[str | None, ...]]:
-        schema, _, name = self.captured.source.partition(".")
-        # No casts: the stream sends what a type's output function writes, and `::text` differs for boolean and char(n).
-        columns = sql.SQL(", ").join(map(sql.Identifier, table.names))
-        query = sql.SQL("copy (select {} from only {}) to stdout").format(columns, sql.Identifier(schema, name))
-        with connection.cursor().copy(query) as copy:
-            yield from copy.rows()
-
-
-def _position_after(
-    captured: CapturedTable, server: source_database.Server, table: SourceTable, batch: EventBatch
-) -> Position:
-    return Position(
-        captured.dataset.name, captured.source, "running", None, server.system_identifier, server.timeline, table,
-        batch.generation, batch.last_lsn, -1, None, 0, None, None, captured.declaration,
-    )  # fmt: skip
+            return table, write_snapshot(connection, self.captured, table, self.log, generation, lsn, self.step)

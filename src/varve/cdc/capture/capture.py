@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 
 _ADVANCE = "select pg_replication_slot_advance(%s, %s::pg_lsn)"
 _FLUSH_SECONDS = 30
+# The log of PostgreSQL is written by pages, of which the first of a file has the longest header.
+_PAGE, _PAGE_HEADER = 8192, 40
 # How long a capture tries to find a moment at which the table is not being altered or truncated.
 _QUIET_SECONDS = 30
 # The pauses, in seconds, before a source that could not decode its log is asked again.
@@ -188,11 +190,8 @@ class Capture:
             if rewritten:
                 self._refuse_rewritten(fit, look)
             self._refuse_renamed(position, look)
-            # A slot stands before what is durable where it was not told yet, or where its server has forgotten it.
-            if last_batch and last_batch.kind == "stream" and slot.confirmed < done and look.last_at is not None:
-                last_lsn, last_at = self.log.last_event(last_batch)
-                if not look.last_at or (last_lsn == done and last_at != look.last_at):
-                    self._refuse_other_log(done)
+            if last_batch and is_of_other_log(self.log, last_batch, slot, look.last_at):
+                self._refuse_other_log(done)
         except BaseException:
             writer.abandon()
             raise
@@ -291,11 +290,27 @@ class Capture:
         end = source_database.end_of_log(connection)
         while True:
             row = connection.execute("select pg_current_wal_flush_lsn()::text").fetchone()
-            if row is not None and parse_lsn(row[0]) >= end:
+            flushed = 0 if row is None else parse_lsn(row[0])
+            if flushed >= end:
                 return end
+            if flushed % _PAGE == 0 and end - flushed <= _PAGE_HEADER:
+                # Behind a switch of its files, nothing but the header of the next page is still to be written.
+                return flushed
             if time.monotonic() > deadline:
                 raise ServiceUnavailable(
                     f"{self.captured.dataset}: the source has not flushed its log up to {format_lsn(end)} for "
                     f"{_FLUSH_SECONDS} s. Nothing was captured; run it again."
                 )
             time.sleep(0.05)
+
+
+def is_of_other_log(log: EventLog, last_batch: EventBatch, slot: source_database.Slot, last_at: str | None) -> bool:
+    """Whether the last durable transaction is not in the log of the source, or is another one there.
+
+    `last_at` is when it committed, as a read of the slot has it (`SlotLook`).
+    """
+    # A slot stands before what is durable where it was not told yet, or where its server has forgotten it.
+    if last_batch.kind != "stream" or slot.confirmed >= last_batch.last_lsn or last_at is None:
+        return False
+    last_lsn, durable_at = log.last_event(last_batch)
+    return not last_at or (last_lsn == last_batch.last_lsn and durable_at != last_at)

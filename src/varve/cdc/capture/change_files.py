@@ -145,7 +145,8 @@ class FileCapture:
 
     def _is_unsettled(self, info: dict[str, object]) -> bool:
         changed = info.get("mtime")
-        return isinstance(changed, float) and time.time() - changed < self.settle_seconds
+        # A time further in the future means that a clock is wrong; no settling would end before it.
+        return isinstance(changed, float) and abs(time.time() - changed) < self.settle_seconds
 
     def _events(self, path: str, content: bytes) -> tuple[list[ChangeEvent], Counter[str]]:
         """The events of a file in their order, each once, and the number of changes by other table."""

@@ -80,6 +80,12 @@ class EventLog:
                 batches.append(batch)
         return sorted(batches, key=lambda batch: (batch.last_lsn, batch.location))
 
+    def remove(self, generation: int) -> None:
+        """Remove all batches of a generation, if there are any."""
+        files, _ = open_files(self.root)
+        if files.exists(folder := self.generation(generation)):
+            files.rm(folder, recursive=True)
+
     def captured(self, generation: int) -> int | None:
         """The LSN up to which the source's log is durable here; None where there is no batch."""
         batch = self.last(generation)

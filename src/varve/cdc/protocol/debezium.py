@@ -12,7 +12,11 @@ Not here: Kafka; a line is a record's value, or an object with `key`, `value` an
 
 from __future__ import annotations
 
+import base64
 import datetime as dt
+import hashlib
+import json
+import uuid
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -24,8 +28,18 @@ from varve.model.errors import BadInput
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-# What Debezium writes for a large value that an update did not change.
+# What Debezium writes for a large value that an update did not change: by the type of the column the placeholder, its
+# bytes (in base64 or hexadecimal), a list of it or of the numbers of its bytes, or a map (docs.debezium.io, "toasted").
 UNAVAILABLE = "__debezium_unavailable_value"
+_BYTES = UNAVAILABLE.encode()
+_UNAVAILABLE_TEXTS = frozenset({
+    UNAVAILABLE, base64.b64encode(_BYTES).decode(), base64.urlsafe_b64encode(_BYTES).decode(), _BYTES.hex(),
+    json.dumps({UNAVAILABLE: UNAVAILABLE}, separators=(",", ":")),
+})  # fmt: skip
+_UNAVAILABLE_LISTS: tuple[Any, ...] = (
+    [UNAVAILABLE], [*_BYTES], {UNAVAILABLE: UNAVAILABLE},
+    [str(uuid.UUID(bytes=hashlib.md5(_BYTES, usedforsecurity=False).digest(), version=3))],
+)  # fmt: skip
 NEW_KEY, OLD_KEY = "__debezium.newkey", "__debezium.oldkey"
 _KINDS = {
     "c": ChangeType.INSERT, "r": ChangeType.INSERT, "u": ChangeType.UPDATE, "d": ChangeType.DELETE,
@@ -106,12 +120,17 @@ def read(
 
 def _row(image: dict[str, Any] | None) -> dict[str, Text]:
     """A row, without the columns whose values were not sent."""
-    return {name: text(value) for name, value in (image or {}).items() if value != UNAVAILABLE}
+    return {name: text(value) for name, value in (image or {}).items() if not _is_unavailable(value)}
+
+
+def _is_unavailable(value: Any) -> bool:
+    """Whether the value was not sent, as it is large and was not changed."""
+    if isinstance(value, str):
+        return value in _UNAVAILABLE_TEXTS
+    return isinstance(value, list | dict) and value in _UNAVAILABLE_LISTS
 
 
 def _place(source: dict[str, Any], transaction: dict[str, Any] | None, relation: str, number: int) -> _Place:
-    import json
-
     sequence = source.get("sequence")
     try:
         # [LSN of the last commit before this transaction, LSN of the record]; the first is null right after a snapshot.

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from varve.cdc.capture import source_database
 from varve.cdc.capture.capture import Capture
+from varve.cdc.capture.fence import fence
 from varve.cdc.event import format_lsn
-from varve.cdc.verify.fence import fence
 from varve.cdc.verify.lake_sums import lake_rows, lake_sums
 from varve.cdc.verify.slices import Comparison, differing, row_differences, slices_for, to_read
 from varve.cdc.verify.source_sums import estimated_rows, source_rows, source_sums
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from varve.cdc.capture.fence import Fence
     from varve.cdc.captured_table import CapturedTable, SourceTable
     from varve.cdc.captures import OpenCapture, OpenStore
-    from varve.cdc.verify.fence import Fence
     from varve.cdc.verify.slices import RowDifference, Sum
 
 

@@ -8,13 +8,12 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
 from rich.markup import escape
 
 from varve.cdc.captures import opened
 from varve.cdc.event import format_lsn
 from varve.cli.context import chosen_project, chosen_settings
-from varve.cli.printing import Table
+from varve.cli.printing import Table, open_error_console
 from varve.dagster.assets.datasets import DatasetAsset
 from varve.dagster.discovery import load_project
 from varve.model.errors import VarveError, counted
@@ -22,6 +21,8 @@ from varve.services.files import open_files
 from varve.stores.open import open_store
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from varve.cdc.captured_table import CapturedTable
     from varve.cdc.captures import OpenCapture
     from varve.cdc.verify.verification import Verification
@@ -75,7 +76,7 @@ def bootstrap(console: Console, name: str, *, resnapshot: bool, as_json: bool, l
     """Take a snapshot while others write to the table, and apply it."""
     with opened(find(name), chosen_settings(), patience=_PATIENCE) as capture:
         # Progress goes to stderr: with --json, stdout holds the JSON alone.
-        error_console = Console(stderr=True)
+        error_console = open_error_console()
         batch = capture.bootstrap(
             resnapshot=resnapshot,
             leave_out=leave_out,
@@ -96,7 +97,7 @@ def capture(console: Console, name: str, *, as_json: bool) -> None:
         if stop is not None:
             # With the error, the JSON on stdout would look like a success.
             if open_capture.waiting():
-                _apply(Console(stderr=True), open_capture, {}, as_json=False, stop=stop)
+                _apply(open_error_console(), open_capture, {}, as_json=False, stop=stop)
             raise stop
         if not as_json:
             console.print(f"{name}: {counted(events, 'event')} captured.", highlight=False)
@@ -108,7 +109,7 @@ def verify(console: Console, name: str, *, rows_shown: int, as_json: bool) -> bo
     from varve.cdc.verify.verification import verify as compare_with_source
     from varve.services.spark import open_session
 
-    error_console = Console(stderr=True)
+    error_console = open_error_console()
     with opened(find(name), chosen_settings(), patience=_PATIENCE) as open_capture:
         result = compare_with_source(
             open_capture,

@@ -1,11 +1,11 @@
-"""The fence of a comparison: a snapshot of the source, and the LSN at which the source is exactly that snapshot.
+"""A fence: a snapshot of the source, and the LSN at which the source is exactly that snapshot.
 
 A snapshot that a session takes by itself has no such LSN: a transaction whose commit is in the log already may not be
 visible yet, and one whose commit is later in the log may be. Only the snapshot that PostgreSQL exports with a new
 logical slot is exactly what was committed up to an LSN of the log. The slot is temporary, is dropped at once, and is
 read by nobody; applications go on. Like a first snapshot it begins when every transaction that was open then has ended.
 
-Not here: the capture up to it (varve/cdc/capture/capture.py).
+Not here: the capture up to it (capture.py, resnapshot.py), and the slot of a first snapshot (new_slot.py).
 """
 
 from __future__ import annotations
@@ -68,5 +68,5 @@ def fence(
                 return
     raise ServiceUnavailable(
         f"{captured.dataset}: {captured.source} was truncated or rewritten each of the {_TRIES} times that a snapshot "
-        "of it was begun. Nothing was compared. Run it again."
+        "of it was begun. Nothing was changed. Run it again."
     )

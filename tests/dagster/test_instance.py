@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,8 +12,6 @@ from varve.dagster.instance import dagster_home
 from varve.project import NoProject
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from varve.services.settings import Settings
 
 
@@ -45,3 +45,28 @@ def test_a_folder_of_others_that_is_not_there_is_refused_with_what_to_do(
     assert dagster_home(project) == tmp_path / "elsewhere"
     monkeypatch.delenv("DAGSTER_HOME")
     assert dagster_home(project) == project.home_dir / "dagster"
+
+
+def test_the_file_of_our_home_is_written_where_it_says_something_else_and_always_whole(
+    project: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("DAGSTER_HOME", raising=False)
+    file = dagster_home(project) / "dagster.yaml"
+    before = file.stat().st_mtime_ns, file.stat().st_ino
+    dagster_home(project)
+    assert (file.stat().st_mtime_ns, file.stat().st_ino) == before
+    (project.project / "dagster.yaml").write_text("telemetry:\n  enabled: true\n")
+
+    def full(self: Path, text: str, **_: object) -> None:
+        with self.open("w") as opened:
+            opened.write(text[:3])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as disk:
+        disk.setattr(Path, "write_text", full)
+        with pytest.raises(OSError, match="No space left"):
+            dagster_home(project)
+    assert "enabled: false" in file.read_text()
+    dagster_home(project)
+    assert "enabled: true" in file.read_text()
+    assert [each.name for each in file.parent.glob("dagster.yaml*")] == ["dagster.yaml"]

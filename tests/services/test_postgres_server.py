@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -119,6 +122,20 @@ def test_the_server_of_a_home_that_was_copied_or_moved_is_met_there_and_nowhere_
         other.stop()
 
 
+def test_a_kill_while_the_data_folder_is_made_leaves_no_half_of_one(server: PostgresServer) -> None:
+    making = subprocess.Popen([sys.executable, "-c", ENSURE, server.home], start_new_session=True)
+    deadline = time.monotonic() + 60
+    while not list(server.home.glob("postgres*/PG_VERSION")):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    os.killpg(making.pid, signal.SIGKILL)
+    making.wait()
+    assert not server.data.exists()
+    server.ensure_up()
+    assert answers(server)
+    assert [folder.name for folder in server.home.glob("postgres*/")] == ["postgres"]
+
+
 def test_a_home_whose_path_is_too_long_for_a_socket_has_its_socket_elsewhere(server: PostgresServer) -> None:
     home = server.home / ("a long name of a folder " * 5).strip() / "home"
     long = PostgresServer(home)
@@ -152,6 +169,27 @@ def test_a_server_without_our_databases_gets_them(server: PostgresServer) -> Non
     server.ensure_up()
     assert answers(server)
     assert server.pid() == pid
+
+
+def test_a_kill_between_its_two_databases_leaves_the_other_one_to_the_next(
+    server: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+
+    def die_after_one(self: PostgresServer, name: str) -> None:
+        if made:
+            raise KeyboardInterrupt
+        made.append(name)
+        ensure(self, name)
+
+    ensure = PostgresServer._ensure_database
+    monkeypatch.setattr(PostgresServer, "_ensure_database", die_after_one)
+    with pytest.raises(KeyboardInterrupt):
+        server.ensure_up()
+    monkeypatch.undo()
+    server.ensure_up()
+    assert answers(server)
+    assert answers(server, DAGSTER_DATABASE)
 
 
 def test_what_is_left_of_a_killed_server_is_not_stopped_and_no_other_process_is(server: PostgresServer) -> None:

@@ -75,5 +75,17 @@ def dagster_home(settings: Settings) -> Path:
     storage = instance_config.get("storage", {}).get("custom", {})
     if storage.get("module") == "varve.dagster.internal":
         storage["config"] = {"project": str(settings.project), **(storage.get("config") or {})}
-    (home / "dagster.yaml").write_text(yaml.safe_dump(instance_config), encoding="utf-8")
+    _write_whole(home / "dagster.yaml", yaml.safe_dump(instance_config))
     return home
+
+
+def _write_whole(file: Path, text: str) -> None:
+    """Write a file that says something else: whole or not at all, as Dagster takes an empty one for its defaults."""
+    if file.is_file() and file.read_text(encoding="utf-8") == text:
+        return
+    beside = file.with_name(f"{file.name}.{os.getpid()}")
+    try:
+        beside.write_text(text, encoding="utf-8")
+        beside.replace(file)
+    finally:
+        beside.unlink(missing_ok=True)

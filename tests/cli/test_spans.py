@@ -16,6 +16,7 @@ from varve.model.partitions.dimension import TimeDimension
 from varve.model.partitions.grain import Grain
 from varve.model.partitions.time_columns import TimeColumn
 from varve.model.schema import ColumnType
+from varve.planning.environment_runs import Wanted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -76,6 +77,8 @@ def test_a_moment_is_one_partition_for_every_command(word: str, path: str) -> No
     assert matching(MOMENTS, [word], paths) == [path]
     assert named_path(MOMENTS, [word]) == path
     assert partition_named(MOMENTS, [word]).path == path
+    wanted = Wanted(values=by_column([word]))
+    assert [each for each in paths if wanted.includes(MOMENTS, each)] == [path]
 
 
 @pytest.mark.parametrize("named", [partition_named, named_path, lambda dataset, words: matching(dataset, words, [])])

@@ -262,6 +262,26 @@ def test_a_paused_backfill_launches_nothing() -> None:
     assert simulation.states("t.landed") == {"day=2024-01-01": State.ON_HOLD}
 
 
+def test_a_paused_backfill_gives_no_other_cause_a_reason_to_launch_anything() -> None:
+    landed, daily = dataset("landed", DAY, landing=True), dataset("daily", DAY)
+    simulation = world({landed: [], daily: [landed]})
+    simulation.arrive("t.landed", "day=2024-01-01", "a1")
+    simulation.until_quiet()
+    simulation.arrive("t.landed", "day=2024-01-01", "a2")
+    simulation.until_quiet()
+    simulation.advance(60)
+    # A person goes back to the first batch, of which an input has changed since.
+    first = simulation.fact("t.daily", "day=2024-01-01").trace
+    trace = tuple((source, path, "1") for source, path, _ in first)
+    simulation.set("t.daily", "day=2024-01-01", trace=trace, rolled_back=simulation.now)
+    simulation.advance(60)
+    assert simulation.states("t.daily") == {"day=2024-01-01": State.ON_HOLD}
+    simulation.mark("t.daily", "day=2024-01-01", paused=True)
+    simulation.advance(60)
+    assert simulation.tick().runs == ()
+    assert simulation.states("t.daily") == {"day=2024-01-01": State.ON_HOLD}
+
+
 def test_what_left_the_graph_is_retired_and_what_reads_it_does_not_miss_it() -> None:
     keeps = dataset("keeps", DAY, landing=True, policy=Policy(retention=dt.timedelta(days=3)))
     simulation = world({keeps: []}, days=2)

@@ -9,12 +9,11 @@ import datetime as dt
 import getpass
 import re
 import socket
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from varve.cli.context import chosen_graph
 from varve.model.errors import OtherOwner, UnknownPartition, VarveError, nearest, some
-from varve.model.partitions.dimension import StaticDimension, TimeDimension
+from varve.model.partitions.dimension import StaticDimension
 from varve.model.partitions.key import escape, parse_path, text_of
 
 if TYPE_CHECKING:
@@ -121,7 +120,7 @@ def matching(dataset: Dataset, words: Sequence[str], paths: Iterable[str]) -> li
                 f"{word!r} names no partition of {dataset}; write column=value with "
                 f"{', '.join(dataset.partitioning.names)}.{nearest(column, dataset.partitioning.names)}"
             )
-        wanted[column] = _as_in_paths(dataset, column, value)
+        wanted[column] = dataset.partitioning.text_in_paths(column, value)
     matched = [path for path in known_paths if wanted.items() <= dict(parse_path(path)).items()]
     if words and not matched:
         raise UnknownPartition(
@@ -139,20 +138,8 @@ def named_path(dataset: Dataset, words: Sequence[str]) -> str | None:
     texts = by_column(word for word in words if "=" in word)
     if not texts or texts.keys() != set(dataset.partitioning.names):
         return None
-    return "/".join(f"{name}={escape(_as_in_paths(dataset, name, texts[name]))}" for name in dataset.partitioning.names)
-
-
-def _as_in_paths(dataset: Dataset, column: str, text: str) -> str:
-    """The text of a column as the catalog's paths spell it: `2026-10-25T02` on a zone's clock is a moment of UTC there.
-
-    A text that spells no value of the column stays as it is.
-    """
-    if column in dataset.partitioning.names:
-        dimension = dataset.partitioning[column]
-        if isinstance(dimension, TimeDimension) and dimension.columns:
-            with suppress(UnknownPartition):
-                return text_of(dimension.parse_column(column, text))
-    return text
+    spelt = {name: dataset.partitioning.text_in_paths(name, texts[name]) for name in dataset.partitioning.names}
+    return "/".join(f"{name}={escape(text)}" for name, text in spelt.items())
 
 
 def moment(text: str) -> dt.datetime:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import pendulum
@@ -49,8 +50,10 @@ class Wanted:
             return False
         if self.paths is not None and path not in self.paths.get(dataset.name, ()):
             return False
-        if self.values and not self.values.items() <= dict(parse_path(path)).items():
-            return False
+        if self.values:
+            spelt = _spelt(dataset.partitioning, tuple(sorted(self.values.items())))
+            if not spelt.items() <= dict(parse_path(path)).items():
+                return False
         time = dataset.partitioning.time
         if self.first is None and self.last is None:
             return True
@@ -70,6 +73,12 @@ class Wanted:
         if len(self.last) > len("2013-01-05"):
             return first, last
         return first, pendulum.from_timestamp(last, timezone).add(days=1).timestamp()
+
+
+@lru_cache(maxsize=64)
+def _spelt(partitioning: Partitioning, values: tuple[tuple[str, str], ...]) -> dict[str, str]:
+    """The values as the paths of this partitioning spell them."""
+    return {column: partitioning.text_in_paths(column, text) for column, text in values}
 
 
 def _day_or_instant(text: str, timezone: str) -> float:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from varve.model.errors import UnknownPartition
 from varve.model.partitions.dimension import TimeDimension
-from varve.model.reads import Overlap, Same
+from varve.model.reads import Custom, Overlap, Same
 from varve.model.schema import column_set
 from varve.planning.mapping.dataset_mapping import Dependency, listed
 from varve.planning.mapping.partition_subset import boxes_of
@@ -19,10 +19,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
+    from varve.model.dataset import Dataset
     from varve.model.partitions.dimension import Dimension, Members
     from varve.model.partitions.key import PartitionKey, Value
     from varve.model.partitions.partitioning import Partitioning
-    from varve.planning.graph import Edge
+    from varve.planning.graph import Edge, Graph
 
 
 class Keys:
@@ -199,3 +200,20 @@ def identical(edge: Edge) -> bool:
 
 def _same(first: Dimension | None, second: Dimension) -> bool:
     return first.same_windows(second) if isinstance(first, TimeDimension) else first == second
+
+
+def is_found_late(dataset: Dataset, graph: Graph) -> bool:
+    """Whether an input that was there early does not find the windows that read it, as they were not over then.
+
+    Rules between dimensions tell them. Among the windows of a query, or of a function without its inverse, only those
+    that are over are asked whether they read an input.
+    """
+    own = dataset.partitioning.time
+    return own is not None and any(not _finds_readers(edge, own) for edge in graph.edges[dataset.name])
+
+
+def _finds_readers(edge: Edge, own: TimeDimension) -> bool:
+    return by_rules(edge) and any(
+        mapping.reader_dimension is own and (not isinstance(mapping.rule, Custom) or mapping.rule.readers is not None)
+        for mapping in edge.dependency.dimension_mappings
+    )

@@ -16,7 +16,9 @@ from varve.planning.judgement.inputs import Read, instant, is_settled
 from varve.planning.judgement.judgement import Judgement, State
 from varve.planning.judgement.judging import RetryLimits, judge
 from varve.planning.judgement.timing import Timing, followed_by_time, past_retention
-from varve.planning.readers import EdgePaths, Keys, MappingMemory
+from varve.planning.mapping.dimension_mapping import everything
+from varve.planning.mapping.partition_subset import PartitionBox, TimeSpans
+from varve.planning.readers import EdgePaths, Keys, MappingMemory, is_found_late
 from varve.planning.run_requests import Due, Run, landing_source, runs
 
 if TYPE_CHECKING:
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
     from varve.planning.graph import Edge, Graph
     from varve.planning.judgement.facts import BulkFacts, Fact
 
+# In the place of a path: the windows that are over since then.
+_ENDED_WINDOWS = "*"
 # With more partitions a tick raises an error that names the dataset, instead of filling the memory.
 LOOKED_AT = 5_000_000
 
@@ -49,7 +53,8 @@ class Memory:
     Attributes:
         judgements: the judgements of unsettled partitions, by path.
         runs: the due runs.
-        moments: a heap of (instant, dataset, path): when to judge a partition again; path "": the whole dataset.
+        moments: a heap of (instant, dataset, path): when to judge a partition again; path "": the whole dataset; path
+            "*": those of its windows that are over since the instant.
     """
 
     judgements: dict[str, dict[str, Judgement]]
@@ -92,10 +97,14 @@ class Tick:
         self._cached: dict[str, Mapping[str, Fact]] = {}
         self._cached_existing: dict[str, set[str]] = {}
         self._left = {name: len(readers_of_dataset) + 1 for name, readers_of_dataset in readers.items()}
+        self._ended_since: dict[str, float] = {}
         moments = memory.moments
         while moments and moments[0][0] <= self._at:
-            _, name, path = heapq.heappop(moments)
-            if path:
+            at, name, path = heapq.heappop(moments)
+            if path == _ENDED_WINDOWS:
+                # They come in their order: the first instant is the earliest.
+                self._ended_since.setdefault(name, at)
+            elif path:
                 self._work.setdefault(name, set()).add(path)
             else:
                 self._whole.add(name)
@@ -110,6 +119,10 @@ class Tick:
         if whole:
             self._schedule_next_look(dataset)
             paths, count = self._partitions_to_judge(dataset, edges)
+        elif name in self._ended_since:
+            self._schedule_next_window(dataset)
+            paths = paths | self._ended_windows(dataset, self._ended_since[name])
+            count = len(paths)
         if count:
             self._refuse_explosion(dataset, count)
             # The facts of a few partitions are read by name, however large the dataset is.
@@ -317,6 +330,27 @@ class Tick:
         calendars = followed_by_time(dataset, self._graph)
         if after := [calendar.following(int(self._at // 1)) for calendar in calendars]:
             heapq.heappush(self._memory.moments, (float(min(after)), dataset.name, ""))
+        if is_found_late(dataset, self._graph):
+            self._schedule_next_window(dataset)
+
+    def _schedule_next_window(self, dataset: Dataset) -> None:
+        """Schedule the judgement of the window that is over next, of which an input may be there already."""
+        time = dataset.partitioning.time
+        assert time is not None
+        after = float(time.calendar.following(int(self._at // 1)))
+        heapq.heappush(self._memory.moments, (after, dataset.name, _ENDED_WINDOWS))
+
+    def _ended_windows(self, dataset: Dataset, since: float) -> set[str]:
+        """The partitions of the windows that are over now and were not before that moment."""
+        time, partitioning = dataset.partitioning.time, dataset.partitioning
+        assert time is not None
+        first = max(time.first, time.calendar.floor(int(since) - 1))
+        spans = TimeSpans.of(time.calendar.runs(first, max(first, time.known_until(self._now))))
+        choices = [
+            spans if dimension is time else everything(dimension, self._members, self._now)
+            for dimension in partitioning.dimensions
+        ]
+        return {key.path for key in PartitionBox(partitioning, tuple(choices)).partitions()} if all(choices) else set()
 
     def _refuse_explosion(self, dataset: Dataset, count: int) -> None:
         if count > self._limits.looked_at:

@@ -117,7 +117,7 @@ class PartitionKey(metaclass=PartitionKeyType):
         _path: str
 
     @classmethod
-    def of(cls, **values: Value) -> PartitionKey:
+    def of(cls, /, **values: Value) -> PartitionKey:
         """The key with these values, in this order: `PartitionKey.of(day=date(2013, 1, 5), origin="EWR")`."""
         return _made(PartitionKey, tuple((name, checked(value)) for name, value in values.items()))
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from itertools import chain, product
@@ -230,6 +231,17 @@ class Partitioning:
     def parsed(self, texts: Mapping[str, str]) -> PartitionKey:
         """The key from the texts of all partition columns. Raises UnknownPartition where they name none."""
         return self.key([dimension.parse_columns(texts) for dimension in self.dimensions])
+
+    def text_in_paths(self, column: str, text: str) -> str:
+        """The text of a column as paths spell it: `2026-10-25T02` on a zone's clock is a moment of UTC there.
+
+        A text that spells no value of the column stays as it is.
+        """
+        dimension = self._by_name.get(column)
+        if isinstance(dimension, TimeDimension) and dimension.columns:
+            with suppress(UnknownPartition):
+                return text_of(dimension.parse_column(column, text))
+        return text
 
     @cached_property
     def _by_name(self) -> dict[str, Dimension]:

@@ -104,10 +104,12 @@ def judge(  # noqa: PLR0911, PLR0912 - one for each state
         )
     if inputs.pending:
         return Judgement(State.WAITING, f"{cause.reason}, and waits for {some(inputs.pending, limit=3)}", pending=True)
-    if on_hold := hold_reason(code, fact.made_by, marked=bool(fact.marks)):
+    # A backfill that is paused launches nothing, and gives no other cause a reason to.
+    marks = [mark for mark in fact.marks if not mark.paused]
+    if on_hold := hold_reason(code, fact.made_by, marked=bool(marks)):
         return Judgement(State.ON_HOLD, f"{cause.reason}, but {on_hold}")
     if inputs.past:
-        if not any(not mark.paused for mark in fact.marks):
+        if not marks:
             return Judgement(
                 State.ON_HOLD, f"{cause.reason}, but {_past(inputs)}; `varve backfill` computes it without"
             )
@@ -115,13 +117,13 @@ def judge(  # noqa: PLR0911, PLR0912 - one for each state
     if scheduled_at is not None and not cause.backfill:
         at = instant(scheduled_at).isoformat(timespec="seconds")
         return Judgement(State.WAITING, f"{cause.reason}, and waits for its schedule until {at}", until=scheduled_at)
-    since = max([inputs.newest, fact.arrived, cause.period, *(mark.number / 1000 for mark in fact.marks)])
+    since = max([inputs.newest, fact.arrived, cause.period, *(mark.number / 1000 for mark in marks)])
     return _allowed(fact, cause, inputs, code, since=since, now=now, patience=patience)
 
 
 def _is_before(dataset: Dataset, fact: Fact, window_end: float | None, code: CodeState) -> bool:
     """Whether a window is left alone, because it was over before its dataset was deployed (CATCHUP OFF)."""
-    if dataset.policy.catchup or fact.batch or fact.marks or window_end is None:
+    if dataset.policy.catchup or fact.batch or window_end is None or any(not mark.paused for mark in fact.marks):
         return False
     return window_end <= code.since
 
@@ -291,7 +293,7 @@ def _tried(
     token = "/".join(
         [
             *([f"f{fact.failures[-1].began:.3f}"] if fact.failures else []),
-            *([f"m{fact.marks[-1].number}"] if fact.marks else []),
+            *[f"m{mark.number}" for mark in fact.marks if not mark.paused][-1:],
             *([f"r{cause.period:.0f}"] if cause.period else []),
             *([f"c{cause.code:.3f}"] if cause.code else []),
         ]

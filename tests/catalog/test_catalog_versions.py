@@ -285,6 +285,27 @@ def test_an_upgrade_that_waits_for_a_lock_lets_others_pass(
         assert [upgrade.version for upgrade in upgrading.result(timeout=60)] == [NEXT]
 
 
+def test_what_an_administrator_upgrades_belongs_to_the_owner_of_the_catalog(
+    connection: psycopg.Connection, fresh_database: str
+) -> None:
+    role = f"owner_{uuid.uuid4().hex[:8]}"
+    name, database = sql.Identifier(role), sql.Identifier(connection.info.dbname)
+    connection.execute("drop schema varve, varve_iceberg cascade")
+    connection.execute(sql.SQL("create role {0} login; grant create on database {1} to {0}").format(name, database))
+    try:
+        with psycopg.connect(fresh_database.replace("://postgres@", f"://{role}@"), autocommit=True) as opened:
+            CatalogSchema(FIRST_VERSION).ensure(opened)
+        CatalogSchema().migrate(connection, force=True)
+        owners = """
+            select distinct pg_get_userbyid(c.relowner)::text, current_user::text = 'postgres' from pg_class c
+            join pg_namespace n on n.oid = c.relnamespace where n.nspname in ('varve', 'varve_iceberg')
+        """
+        assert connection.execute(owners).fetchall() == [(role, True)]
+        assert version_of(connection) == [VERSION]
+    finally:
+        connection.execute(sql.SQL("drop owned by {0} cascade; drop role {0}").format(name))
+
+
 def test_a_role_that_may_only_read_uses_the_catalog_without_a_note(
     connection: psycopg.Connection, fresh_database: str
 ) -> None:

@@ -268,6 +268,20 @@ def test_forward_keeps_the_windows_before_the_date_and_says_so(process: Process)
     assert third.states() == {1: State.CURRENT, 2: State.DUE, 3: State.DUE}
 
 
+def test_a_batch_of_earlier_code_to_which_a_person_goes_back_stays_before_the_date(process: Process) -> None:
+    first = {path: batch.batch_id for path, batch in Catalog(process.connection).current("shop.revenue").items()}
+    process.run("shop.revenue", *DAYS)
+    edited = process.with_code("r2")
+    edited.apply(OnCodeChange.FORWARD, forward_from="2026-11-03")
+    for key in DAYS[::2]:
+        edited.go_back(key, first[key.path])
+        process.arrive(key, "b")
+        process.run("shop.orders", key)
+    assert edited.states(now=pendulum.now) == {1: State.ON_HOLD, 2: State.CURRENT, 3: State.DUE}
+    judgement = edited.plan_of_runs(pendulum.now).judgements["shop.revenue"][DAYS[0].path]
+    assert "made by earlier code, which stays for windows before the boundary" in judgement.reason
+
+
 def test_the_declaration_may_decide(process: Process) -> None:
     rebuilt = process.with_code("r2", Policy(on_code_change=OnCodeChange.REBUILD))
     assert rebuilt.plan().number is None

@@ -20,6 +20,7 @@ from psycopg.types.json import Jsonb
 from varve.catalog import statements
 from varve.catalog.code.deployments import Deployments
 from varve.catalog.code.generations import Generations
+from varve.catalog.code.going_forward import GoingForward
 from varve.catalog.living.leases import MARK_SESSION, UNMARK_SESSION, Leases
 from varve.catalog.living.partition_locks import PartitionLocks
 from varve.catalog.parts import Parts
@@ -200,6 +201,7 @@ class Catalog(ProjectionProgress, CatalogReader):
             self.connection.execute(statements.WITHDRAW, (name, withdrawn))
             if build.holds:
                 self.connection.execute(statements.HOLD, (name, self.instant(), build.paths))
+                GoingForward(self.connection).accept_returned(build.dataset, list(target_ids))
 
     def fail(
         self, build: Build, reason: str, blamed: Mapping[str, str] | None = None, broken: Collection[str] = ()

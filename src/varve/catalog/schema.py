@@ -54,6 +54,10 @@ _STATE = """
            coalesce(current_setting('varve.upgrades', true), '') = 'automatic'
     from varve.schema_version v
 """
+_OTHER_OWNER = """
+    select quote_ident(pg_get_userbyid(relowner)) from pg_catalog.pg_class
+    where oid = 'varve.schema_version'::regclass and pg_get_userbyid(relowner) <> current_user
+"""
 _SET_VERSION = "update varve.schema_version set version = %(version)s"
 _SET_BOTH = _SET_VERSION + ", oldest = greatest(oldest, %(oldest)s)"
 # Whoever upgrades it holds the row: then it is noted the next time.
@@ -271,6 +275,9 @@ def state_of(connection: psycopg.Connection) -> CatalogState | None:
 
 
 def _run(connection: psycopg.Connection, upgrade: Upgrade) -> None:
+    """Run a step, in a transaction, as the role that owns the catalog: what it makes is to be of that role too."""
+    if (owner := connection.execute(_OTHER_OWNER).fetchone()) is not None:
+        connection.execute(f"set local role {owner[0]}".encode())
     connection.execute(upgrade.script)
     statement = _SET_BOTH if upgrade.version >= _SAYS_WHO else _SET_VERSION
     connection.execute(statement, {"version": upgrade.version, "oldest": upgrade.oldest})

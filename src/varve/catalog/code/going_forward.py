@@ -1,7 +1,7 @@
 """Batches of earlier code that stay although they become current after the code goes forward (ON CODE CHANGE FORWARD).
 
 A deployment lets those stay that are current then. Later ones are of another generation with the rows of the one
-before, or those to which a promotion is taken back.
+before, or those to which a promotion is taken back, or to which a person goes back.
 
 Not here: the windows of an environment that keep earlier code (varve/catalog/environments/earlier_code.py).
 """
@@ -16,11 +16,17 @@ from varve.catalog.code.deployments import ACCEPT, POINT, Deployments
 from varve.model.policy import OnCodeChange
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import psycopg
 
     from varve.catalog.code.deployments import Deployment
     from varve.model.dataset import Dataset
 
+_RETURNED = """
+    select c.partition, c.batch_id from varve.current c join varve.batch b using (dataset, partition, batch_id)
+    where c.dataset = %s and c.partition = any(%s) and b.code_version not in ('', %s)
+"""
 _DECIDE_AGAIN = """
     update varve.deployment p set decision = %(decision)s, forward_from = %(from)s
     from varve.deployed d where d.dataset = %(dataset)s and p.id = d.deployment
@@ -50,6 +56,16 @@ class GoingForward:
         stay = before(dataset, others, deployment.forward_from.timestamp())
         self.connection.execute(ACCEPT, (dataset.name, deployment.number, list(stay), list(stay.values())))
         self.connection.execute(POINT, (dataset.name, deployment.number, code_version, bool(others)))
+
+    def accept_returned(self, dataset: Dataset, paths: Sequence[str]) -> None:
+        """The same for these partitions, whose earlier batches a person has made current again."""
+        deployment = Deployments(self.connection).current([dataset.name]).get(dataset.name)
+        if deployment is None or deployment.decision is not OnCodeChange.FORWARD or deployment.forward_from is None:
+            return
+        parameters = (dataset.name, list(paths), deployment.code_version)
+        others: dict[str, int] = dict(self.connection.execute(_RETURNED, parameters).fetchall())
+        stay = before(dataset, others, deployment.forward_from.timestamp())
+        self.connection.execute(ACCEPT, (dataset.name, deployment.number, list(stay), list(stay.values())))
 
     def go_forward_again(self, earlier: Deployment) -> None:
         """Decide of a dataset what was decided at an earlier deployment; the current batches that stayed, stay again.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from psycopg.types.json import Jsonb
 
@@ -20,7 +20,7 @@ from varve.model.inventory import Finding, Publication
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     import psycopg
 
@@ -61,8 +61,10 @@ def recover(connection: psycopg.Connection, store: str, inventory: StoreInventor
             findings.append(Finding(inventory.dataset, path, BatchId(batch_id), problem, _LOST))
     targets = {path: batch_id for path, batch_id in targets.items() if (path, batch_id) in batches}
     with connection.transaction():
-        declaration = max(inventory.batches, key=lambda batch: batch.batch_id).declaration if inventory.batches else {}
-        connection.execute(statements.DATASET, (inventory.dataset, store, Jsonb(declaration)))
+        # Where nothing of it was current until now, whoever has what is current says what readers see.
+        is_shown = bool(targets) and not current_paths
+        declaration = Jsonb(_declaration(inventory, batches, targets))
+        connection.execute(statements.DATASET, (inventory.dataset, store, declaration, is_shown))
         added = _insert(connection, inventory, batches, targets)
         Parts(connection).restore(inventory.dataset, inventory.batches)
         connection.execute(statements.CURRENT, (inventory.dataset, list(targets), list(targets.values())))
@@ -72,6 +74,19 @@ def recover(connection: psycopg.Connection, store: str, inventory: StoreInventor
         ]
         connection.execute(statements.CLOCK, (max(latest, default=0),))
     return Recovered(inventory.dataset, added, len(targets), tuple(findings))
+
+
+def _declaration(
+    inventory: StoreInventory, batches: Mapping[tuple[str, int], DescribedBatch], current: Mapping[str, int]
+) -> Mapping[str, Any]:
+    """The declaration of the newest batch of those that are current, else of those that were, else of all.
+
+    One that was never published may be of an environment, or of code that was never deployed.
+    """
+    shown = [batches[key] for key in current.items()]
+    published = [batches[key] for key in _published_at(inventory, dict(batches)) if key in batches]  # type: ignore[index]
+    candidates = shown or published or inventory.batches
+    return max(candidates, key=lambda batch: batch.batch_id).declaration if candidates else {}
 
 
 def _last(publications: Sequence[Publication]) -> dict[str, int | None]:

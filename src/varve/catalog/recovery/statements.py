@@ -9,7 +9,8 @@ CURRENT_PATHS = """
     select partition from varve.current where dataset = %s
 """
 DATASET = """
-    insert into varve.dataset (dataset, store, declaration) values (%s, %s, %s) on conflict (dataset) do nothing
+    insert into varve.dataset as d (dataset, store, declaration) values (%s, %s, %s)
+    on conflict (dataset) do update set store = excluded.store, declaration = excluded.declaration where %s
 """
 BATCH = """
     insert into varve.batch (

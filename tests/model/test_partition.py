@@ -17,6 +17,7 @@ texts = st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cs")), m
 def test_a_key_is_spelt_as_a_hive_path_in_the_order_of_its_dimensions() -> None:
     assert PartitionKey.of(day=dt.date(2013, 1, 5), origin="EWR").path == "day=2013-01-05/origin=EWR"
     assert str(PartitionKey.of(origin="EWR", day=dt.date(2013, 1, 5))) == "origin=EWR/day=2013-01-05"
+    assert PartitionKey.of(cls="a", self="b").path == "cls=a/self=b"
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,12 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 import pytest
+import sqlglot
 
 from varve.model.partitions.key import PartitionKey
+from varve.sql.evaluate.functions import Evaluator
+from varve.sql.evaluate.vector import Vector
+from varve.sql.pushdown.predicates import holds
 from varve.sql.sql_project import compiled
 from varve.sql.syntax.errors import SourceFile
 
@@ -132,3 +136,27 @@ def test_a_window_that_has_not_ended_is_waited_for_whatever_spells_it(
     )  # fmt: skip
     assert not mapped.keys
     assert [key for box in mapped.upcoming for key in box.partitions()] == [PartitionKey.of(**read)]
+
+
+@pytest.mark.parametrize("odd", [{}, {700: "odd"}, {0: "odd", 1_023: "", 1_500: "2026-13-01"}])
+def test_a_key_of_which_a_condition_says_nothing_is_read_and_no_other_for_its_sake(odd: dict[int, str]) -> None:
+    begin = dt.date(2020, 1, 1)
+    keys = [odd.get(place, str(begin + dt.timedelta(place))) for place in range(2_000)]
+    scopes = ["2023-01-01", "2025-06-01"]
+    condition = sqlglot.parse_one("CAST(k AS DATE) >= CAST(scope AS DATE)", read="spark")
+    columns = {
+        ("", "k"): Vector.of("string", keys).reshaped(1, len(keys)),
+        ("", "scope"): Vector.of("string", scopes).reshaped(len(scopes), 1),
+    }
+    warned: list[str] = []
+    found = holds(condition, Evaluator(columns), lambda _, why: warned.append(why))
+    assert found.tolist() == [[place in odd or key >= scope for place, key in enumerate(keys)] for scope in scopes]
+    assert bool(warned) == bool(odd)
+
+
+def test_a_condition_that_no_part_of_the_keys_can_be_asked_for_reads_all_of_them_and_ends_soon() -> None:
+    keys = Vector.of("string", [str(place) for place in range(100_000)]).reshaped(1, 100_000)
+    condition = sqlglot.parse_one("what_is_this(k) = 1", read="spark")
+    warned: list[str] = []
+    assert holds(condition, Evaluator({("", "k"): keys}), lambda _, why: warned.append(why)).all()
+    assert len(warned) == 1

@@ -42,6 +42,9 @@ CAST(CAST(i AS DOUBLE) AS INT) | d::STRING | DATE(ds) | STRING(i) | INT(k) | CAS
 DATE_SUB(d, 3) | DATE_SUB(ds, i) | DATE_ADD(d, j) | DATE_ADD(t, 1) | DATEDIFF(d, e) | DATEDIFF(ds, t) | DATE_DIFF(d, ds) | DATEADD(d, 1)
 ADD_MONTHS(d, 1) | ADD_MONTHS(d, -13) | ADD_MONTHS(ds, i) | LAST_DAY(d) | LAST_DAY(ds) | MAKE_DATE(2024, i, 3)
 d + INTERVAL 1 DAY | d - INTERVAL '2' DAYS | d + INTERVAL 1 MONTH | d - INTERVAL 1 YEAR | t + INTERVAL 1 DAY | t - INTERVAL 36 HOURS
+t - INTERVAL 1 DAY 12 HOURS | t + INTERVAL 2 DAYS 36 HOURS 5 MINUTES | d + INTERVAL 1 YEAR 2 MONTHS | t - INTERVAL 1 YEAR 14 MONTHS
+d - INTERVAL 7 DAYS + 1 | d + INTERVAL 1 MONTH + 2 | d - INTERVAL 1 DAY - 1 | d - INTERVAL 1 YEAR 1 MONTH + 3
+d - INTERVAL 1 WEEK 2 DAYS | d + INTERVAL 1 DAY 5 HOURS | t - INTERVAL -1 DAY 2 HOURS | t - (INTERVAL 1 DAY + INTERVAL 30 HOURS)
 d + 3 | d - 1 | t + INTERVAL 1 MONTH | t - INTERVAL 1 WEEK | d + INTERVAL 1 WEEK | t + INTERVAL 90 MINUTES | d + INTERVAL 5 HOURS | t - INTERVAL 30 SECONDS
 TRUNC(d, 'MM') | TRUNC(d, 'YEAR') | TRUNC(ds, 'QUARTER') | TRUNC(d, 'WEEK') | TRUNC(t, 'MON')
 DATE_TRUNC('DAY', t) | DATE_TRUNC('WEEK', t) | DATE_TRUNC('MONTH', d) | DATE_TRUNC('YEAR', ds) | DATE_TRUNC('HOUR', t) | DATE_TRUNC('MINUTE', t) | DATE_TRUNC('QUARTER', t) | DATE_TRUNC('SECOND', t)
@@ -61,6 +64,7 @@ ARRAY_CONTAINS(ARRAY('a', w), s) | ARRAY_CONTAINS(ARRAY(1, j, 3), i) | NOT ARRAY
 SPLIT(ds, '-')[0] | SPLIT(ds, '-', 2)[1] | ELEMENT_AT(SPLIT(ds, '-'), -1) | ELEMENT_AT(SPLIT(ds, '-'), 2) | SIZE(SPLIT(COALESCE(ds, ''), '-')) | SPLIT_PART(ds, '-', 2) | SPLIT_PART(s, 'b', -1) | SPLIT_PART(s, 'b', 9)
 LPAD(i, 3, 0) | LPAD(DAY(d), 2, 0) | RPAD(d, 12, i) | SUBSTRING(d, 1, 7) | LEFT(d, 4) | RIGHT(b, 1) | CONTAINS(d, '-0') | CONTAINS(s, i) | REPLACE(d, '-') | REPLACE(ds, '-', 0) | STARTSWITH(d, 2024) | LENGTH(d) | LENGTH(i)
 SPLIT_PART(d, '-', 1) | SUBSTRING_INDEX(t, ' ', 1) | REVERSE(i) | REPEAT(j, 2) | TRIM(i) | INSTR(d, '-') | d LIKE '2024-%' | i LIKE '1%' | t LIKE '%00' | d RLIKE '-29$' | UPPER(o) | LOWER(d) | REGEXP_REPLACE(d, '-', '') | SUBSTR(t, 12, 2) | s LIKE i
+SUBSTRING_INDEX('a---b', '--', 2) | SUBSTRING_INDEX('a---b', '--', -2) | SUBSTRING_INDEX('----', '--', 3) | SUBSTRING_INDEX('----', '--', -3) | SUBSTRING_INDEX(s, 'b', -1)
 SUBSTRING_INDEX(ds, '-', 2) | SUBSTRING_INDEX(ds, '-', -1) | SUBSTRING_INDEX(s, 'b', 0) | INSTR(s, 'b') | LOCATE('b', s) | POSITION('a' IN s) | INSTR(s, w) | REGEXP_REPLACE(ds, '-', '') | REGEXP_REPLACE(s, '[a-c]+', '<') | NVL2(s, i, j) | EQUAL_NULL(s, w)
 NEXT_DAY(d, 'MO') | NEXT_DAY(ds, 'friday') | NEXT_DAY(t, 'Sun') | MONTHS_BETWEEN(d, e) | MONTHS_BETWEEN(t, d) | MONTHS_BETWEEN(ds, t) | MONTHS_BETWEEN(d, '2024-02-29') <= 1 | UNIX_DATE(d) | DATE_FROM_UNIX_DATE(i) | FROM_UNIXTIME(b) | FROM_UNIXTIME(i * 86400, 'yyyy-MM-dd') | FROM_UNIXTIME(UNIX_TIMESTAMP(t), 'yyyyMMdd HH')
 i + j | i - j | i * j | i DIV 2 | i % 3 | -i | ABS(j) | PMOD(j, 3) | b + i | j DIV 3 | j % 3 | i * 2 + 1 | b - 5000000000 | MOD(i, 2) | i + NULL

@@ -6,7 +6,8 @@ import datetime as dt
 
 import pytest
 
-from varve.model.dataset import StoreKind
+from varve.dagster.automation import arrival_checks, freshness_checks
+from varve.model.dataset import OWN_CHECKS, StoreKind
 from varve.model.partitions.calendar import Every
 from varve.model.partitions.grain import Grain
 from varve.sql.syntax.errors import SourceFile, SqlErrors
@@ -288,6 +289,8 @@ def test_a_column_may_be_called_as_a_clause_is() -> None:
     ("clause", "message"),
     [
         ("EXPECT prix_vérifié: n > 0", ": prix_vérifié is no name that Dagster takes for a check"),
+        ("EXPECT fresh: n > 0", ": fresh is a check of Varve's own; take another name"),
+        ("EXPECT Every_arrival_is_taken: n > 0", "is a check of Varve's own"),
         ("TAGS (équipe = 'ventes')", "the tag équipe = 'ventes' is none that Dagster takes"),
         ("RETAIN BATCHES 9999 YEARS", "9,999 years are more than 1,000 years"),
         ("FOR t IN TIMESERIES(INTERVAL 1 DAY, LAST 400000 DAYS)", "400,000 days are more than 1,000 years"),
@@ -298,3 +301,7 @@ def test_what_would_stop_the_whole_project_is_told_at_its_place(clause: str, mes
     with pytest.raises(SqlErrors) as told:
         read(f"CREATE DATASET shop.sales (n INT) {clause} EXTERNAL;")
     assert message in str(told.value)
+
+
+def test_the_checks_that_no_expectation_may_be_called_are_those_that_there_are() -> None:
+    assert {freshness_checks.CHECK, arrival_checks.CHECK} == OWN_CHECKS

@@ -35,6 +35,9 @@ _NAME = re.compile(r"[a-z][a-z0-9_]*\.[a-z][a-z0-9_]*")
 # What Dagster takes as an owner: with another the whole project fails to load.
 _OWNER = re.compile(r"team:.+|[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+\.[A-Za-z]{2,7}", re.DOTALL)
 
+# The checks that Varve makes of a dataset itself: with another of such a name Dagster loads nothing of the project.
+OWN_CHECKS = frozenset({"fresh", "every_arrival_is_taken"})
+
 # Where installed packages name the stores that they add (varve/stores/open.py).
 STORE_ENTRY_POINTS = "varve.stores"
 
@@ -145,9 +148,15 @@ class Dataset:
             )
         for problem in filter(None, map(owner_problem, self.owners)):
             raise VarveError(f"dataset {self.name}: {problem}")
+        self._check_expectations()
+
+    def _check_expectations(self) -> None:
+        """Raise VarveError where Dagster could not tell the checks of the expectations apart from others."""
         names = [expectation.name for expectation in self.expectations]
         if doubled := sorted({name for name in names if names.count(name) > 1}):
             raise VarveError(f"dataset {self.name}: two expectations are called {', '.join(doubled)}.")
+        if taken := sorted(OWN_CHECKS.intersection(names)):
+            raise VarveError(f"dataset {self.name}: {taken[0]} is a check of Varve's own; take another name.")
 
     def _check_incremental(self) -> None:
         """Raise VarveError where INCREMENTAL is declared and the partitions cannot grow."""

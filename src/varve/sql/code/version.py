@@ -18,6 +18,7 @@ from varve.sql.code.foreign import foreign_text
 from varve.sql.names.own_functions import queried_functions
 from varve.sql.names.written_query import Edit, UnplacedName, text_of, written_query
 from varve.sql.syntax.lexer import tokens_of
+from varve.sql.syntax.sql_file import ValueList
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -43,15 +44,21 @@ def version_of(parts: Iterable[object]) -> str:
 def code_version(sql: SqlDataset) -> str:
     """The version of the code of a SQL file."""
     lets = _lets(sql)
+    inserts = _inserts(sql, lets)
     return version_of(
         [
             sql.columns and [(column.name.lower(), column.type) for column in sql.columns],
             [(column.name.lower(), column.type) for column in sql.partition_columns],
             [
-                (*generator.variables, _tiling(generator), getattr(generator, "timezone", None))
+                (
+                    *generator.variables,
+                    _tiling(generator),
+                    getattr(generator, "timezone", None),
+                    *_values_behind_keys(generator, inserts),
+                )
                 for generator in sql.generators
             ],
-            sorted(_inserts(sql, lets).items()),
+            sorted(inserts.items()),
             sql.body,
             sql.entry,
             sorted(sql.options),
@@ -99,6 +106,17 @@ def _tiling(generator: Generator) -> object:
     return str(tiling) if isinstance(tiling, Calendar) else tiling
 
 
+def _values_behind_keys(generator: Generator, inserts: Mapping[str, str]) -> tuple[object, ...]:
+    """The values of a list whose variable is no key itself: the same key may be made of another value then.
+
+    Where it is the key, a further value of the list changes no row of others, and no version.
+    """
+    keys = {text.lower().removeprefix(":") for text in inserts.values()}
+    if not isinstance(generator, ValueList) or generator.variable.lower() in keys:
+        return ()
+    return (generator.values,)
+
+
 def _lets(sql: SqlDataset) -> dict[str, str]:
     """The expressions of LET by name, each with those before it put in."""
     lets: dict[str, str] = {}
@@ -119,6 +137,7 @@ def _inserts(sql: SqlDataset, lets: Mapping[str, str]) -> dict[str, str]:
 
 def _queries(sql: SqlDataset, lets: Mapping[str, str]) -> list[str]:
     texts = [f"{using.name} AS" for using in sql.using]
+    names = {**lets, **_of_the_session(sql)}
     for query, span in zip(sql.queries, sql.query_spans, strict=True):
         written = written_query(sql, query)
         try:
@@ -126,10 +145,10 @@ def _queries(sql: SqlDataset, lets: Mapping[str, str]) -> list[str]:
                 Edit.of(
                     mention.span.start,
                     mention.span.end,
-                    lets[mention.name] + (f" AS {mention.name}" if mention.is_result else ""),
+                    names[mention.name] + (f" AS {mention.name}" if mention.is_result else ""),
                 )
                 for mention in written.mentions
-                if mention.name in lets
+                if mention.name in names
             ]
             text = text_of(written.pieces(edits), str)
         except UnplacedName:
@@ -137,6 +156,19 @@ def _queries(sql: SqlDataset, lets: Mapping[str, str]) -> list[str]:
             text = sql.source.text[span.start : span.end]
         texts.append(canonical(text))
     return texts
+
+
+def _of_the_session(sql: SqlDataset) -> dict[str, str]:
+    """How variables of a series count that a query names itself, where its session has another zone than the series.
+
+    CAST(t AS DATE) is another day there than in LET.
+    """
+    return {
+        name: f"`{name} in the zone of the session`"
+        for generator in sql.generators
+        if getattr(generator, "timezone", None) not in {None, "UTC"}
+        for name in generator.variables
+    }
 
 
 def _expanded(text: str, lets: Mapping[str, str]) -> str:

@@ -33,6 +33,7 @@ _LETTERS: dict[str, Callable[[dt.datetime], str]] = {
 }
 _WIDTHS = {"yyyy": r"(\d{4})", "MM": r"(\d\d)", "dd": r"(\d\d)", "HH": r"(\d\d)", "mm": r"(\d\d)", "ss": r"(\d\d)"}
 _ORDER = ("yyyy", "MM", "dd", "HH", "mm", "ss")
+_QUOTED = re.compile(r"'(?:[^']|'')*'")
 _TOKENS = re.compile(r"'((?:[^']|'')*)'|([A-Za-z])\2*|[^A-Za-z']+")
 
 
@@ -40,6 +41,9 @@ def pattern_of(node: exp.Expr) -> list[tuple[str, bool]]:
     """Return a date pattern as pairs of a text and whether it consists of pattern letters. Raises CannotEvaluate."""
     if not isinstance(node, exp.Literal):
         raise CannotEvaluate(node, "a date pattern that is no literal")
+    # sqlglot has written the letters in its own way, those within quotes too, and 'Y' and 'yyyy' are one there.
+    if any("%" in quoted for quoted in _QUOTED.findall(node.name)):
+        raise CannotEvaluate(node, "a date pattern with letters of dates within quotes")
     java = format_time(node.name, Spark.INVERSE_TIME_MAPPING, Spark.INVERSE_TIME_TRIE) or ""
     parts, at = [], 0
     for token in _TOKENS.finditer(java):

@@ -31,8 +31,15 @@ from varve.sql.evaluate.vector import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from varve.sql.evaluate.evaluation import Evaluation
 _POSITIONS = ("this", "expression", "start", "length", "replacement", "fill_pattern")
+
+# The units of intervals that have a sum, and how many months, days or seconds each is.
+_MONTHS = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
+_WHOLE_DAYS = {"DAY": 1, "WEEK": 7}
+_SECONDS = {"SECOND": 1, "MINUTE": 60, "HOUR": 3_600, "DAY": 86_400, "WEEK": 604_800}
 
 
 def arguments_of(node: exp.Expr) -> list[exp.Expr]:
@@ -111,14 +118,49 @@ def _neg(ev: Evaluation, node: exp.Expr, value: Vector) -> Vector:
 
 
 def plus(ev: Evaluation, node: exp.Expr) -> Vector:
-    """A + B and A - B, where B may be an interval of a single unit."""
-    interval = node.expression
-    if not isinstance(interval, exp.Interval):
-        return _arithmetic(ev, node, ev.of(node.this), ev.of(interval))
-    if not isinstance(interval.this, exp.Literal) or not re.fullmatch(r"-?\d{1,6}", interval.this.name.strip()):
-        raise CannotEvaluate(node, "an interval that is no whole number of one unit")
-    count = int(interval.this.name) * (1 if isinstance(node, exp.Add) else -1)
-    return _moved(ev, node, ev.of(node.this), count, unit_of(interval).removesuffix("S"))
+    """A + B and A - B, where B may be an interval, or the sum of several: `INTERVAL 1 DAY 12 HOURS`."""
+    parts = _intervals(node.expression)
+    if not parts:
+        return _arithmetic(ev, node, ev.of(node.this), ev.of(node.expression))
+    # `d - INTERVAL 7 DAYS + 1`: the parser takes the number for one more interval, without a unit. To Spark it is a
+    # number of days that is added to what comes out.
+    intervals = [part for part in parts if part.args.get("unit") is not None]
+    numbers = parts[len(intervals) :]
+    if parts[: len(intervals)] != intervals:
+        raise CannotEvaluate(node, "a number between intervals")
+    count, unit = _length_of(node, intervals)
+    moved = _moved(ev, node, ev.of(node.this), count if isinstance(node, exp.Add) else -count, unit)
+    for number in numbers:
+        if moved.type != DATE:
+            raise CannotEvaluate(node, f"{moved.type} and a number")
+        moved = _moved(ev, node, moved, _length_of(node, [number])[0], "DAY")
+    return moved
+
+
+def _intervals(node: exp.Expr) -> list[exp.Interval]:
+    """The intervals of a sum of intervals; empty where it is something else."""
+    node = node.unnest()
+    if isinstance(node, exp.Interval):
+        return [node]
+    if not isinstance(node, exp.Add):
+        return []
+    left, right = _intervals(node.this), _intervals(node.expression)
+    return [*left, *right] if left and right else []
+
+
+def _length_of(node: exp.Expr, intervals: Sequence[exp.Interval]) -> tuple[int, str]:
+    """The sum of intervals in one unit. Spark adds up months, or days and hours, and never both."""
+    parts = []
+    for interval in intervals:
+        if not isinstance(interval.this, exp.Literal) or not re.fullmatch(r"-?\d{1,6}", interval.this.name.strip()):
+            raise CannotEvaluate(node, "an interval that is no whole number of a unit")
+        parts.append((int(interval.this.name), unit_of(interval).removesuffix("S")))
+    if len(parts) == 1:
+        return parts[0]
+    for lengths, unit in ((_MONTHS, "MONTH"), (_WHOLE_DAYS, "DAY"), (_SECONDS, "SECOND")):
+        if all(of in lengths for _, of in parts):
+            return sum(count * lengths[of] for count, of in parts), unit
+    raise CannotEvaluate(node, "an interval of units that have no sum")
 
 
 def _moved(ev: Evaluation, node: exp.Expr, value: Vector, count: int, unit: str) -> Vector:

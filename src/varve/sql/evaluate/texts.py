@@ -162,10 +162,22 @@ def _substring_index(ev: Evaluation, node: exp.Expr, text: Vector) -> Vector:
     def part(value: str, delimiter: str, count: int) -> str:
         if not delimiter or not count:
             return ""
-        parts = value.split(delimiter)
-        return delimiter.join(parts[:count] if count > 0 else parts[count:])
+        # Each is looked for right behind the begin of the one before: '--' is twice in '---'.
+        at = -1 if count > 0 else len(value)
+        for _ in range(abs(count)):
+            at = value.find(delimiter, at + 1) if count > 0 else value.rfind(delimiter, 0, at - 1 + len(delimiter))
+            if at < 0:
+                return value
+        return value[:at] if count > 0 else value[at + len(delimiter) :]
 
     return _text("SUBSTRING_INDEX", "ttn", part)(ev, node, text, named(ev, node, "delimiter"), named(ev, node, "count"))
+
+
+def _piped(ev: Evaluation, node: exp.Expr, *parts: Vector) -> Vector:
+    # To Spark, `a || b - 1` takes 1 from the whole, and to the parser from b.
+    if isinstance(node.expression, exp.Add | exp.Sub):
+        raise CannotEvaluate(node, "|| and a sum without brackets")
+    return _concat(ev, node, *parts)
 
 
 TEXTS: dict[type[exp.Expr], Scalar] = {
@@ -190,5 +202,5 @@ TEXTS: dict[type[exp.Expr], Scalar] = {
     exp.Trim: _trim,
     exp.Pad: _pad,
     exp.Concat: _concat,
-    exp.DPipe: _concat,
+    exp.DPipe: _piped,
 }

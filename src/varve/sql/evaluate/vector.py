@@ -95,6 +95,17 @@ class Vector:
         """Return the values at some positions of a one-dimensional column."""
         return Vector(self.type, self.values[places], self.valid[places])
 
+    def part(self, axis: int, begin: int, end: int) -> Vector:
+        """Return the values from one place to before another along an axis, counted from the last one (-1).
+
+        A column that has one value along it keeps that for all.
+        """
+        values, valid = np.broadcast_arrays(self.values, self.valid)
+        if values.ndim < -axis or values.shape[axis] == 1:
+            return self
+        places: Any = (..., slice(begin, end), *[slice(None)] * (-axis - 1))
+        return Vector(self.type, values[places], valid[places])
+
 
 def text_vector(values: Array, valid: Array) -> Vector:
     """Return a column of texts."""

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _Tree = TypeVar("_Tree", bound=exp.Expr)
+# What has operands without brackets of its own, and what is written within its operand.
+_OPERATIONS = (exp.Binary, exp.Not, exp.Neg, exp.BitwiseNot, exp.Between, exp.In)
+_BOUND = (exp.Dot, exp.Escape, exp.JSONExtract, exp.Slice, exp.PropertyEQ)
 
 
 def copied(tree: _Tree) -> _Tree:
@@ -28,8 +31,29 @@ def replaced(tree: exp.Expr, column: Callable[[exp.Column], exp.Expr]) -> exp.Ex
 
 
 def text_of(tree: exp.Expr) -> str:
-    """Return a tree as text in Spark's SQL."""
-    return copied(tree).sql("spark", copy=False)
+    """Return a tree as text in Spark's SQL, which is read as the same tree, but for brackets around operations.
+
+    A tree needs none: `t - INTERVAL 1 DAY 12 HOURS` takes away a sum, and as a text without them only its first part.
+    """
+    root = exp.Paren(this=copied(tree))
+    for call in [*root.find_all(exp.UnixDate)]:
+        # sqlglot would write another function, which is not evaluated before a run.
+        call.replace(exp.Anonymous(this="UNIX_DATE", expressions=[call.this]))
+    for node in [*root.find_all(*_OPERATIONS)]:
+        if _needs_brackets(node, node.parent):
+            brackets = exp.Paren()
+            node.replace(brackets)
+            brackets.set("this", node)
+    whole: exp.Expr = root.this
+    return whole.sql("spark", copy=False)
+
+
+def _needs_brackets(node: exp.Expr, parent: exp.Expr | None) -> bool:
+    if not isinstance(parent, _OPERATIONS) or isinstance(node, _BOUND) or isinstance(parent, _BOUND):
+        return False
+    # A chain is read from its left: one of a thousand ORs has no thousand brackets in each other.
+    is_chain = type(node) is type(parent) and parent.this is node
+    return not is_chain and not (isinstance(node, exp.Neg) and isinstance(node.this, exp.Literal))
 
 
 def _rebuilt(root: _Tree, column: Callable[[exp.Column], exp.Expr] | None) -> _Tree:

@@ -76,7 +76,8 @@ class OrderedColumn:
             if kind not in INTEGERS:
                 return None, None
             return self._number_bounds(int(values.min()))[0], self._number_bounds(int(values.max()))[1]
-        if self.kind == STRING and self.form == _YEAR:
+        # A date or a moment is compared with the day on which the year begins, as a date.
+        if self.kind == STRING and self.form == _YEAR and (kind == STRING or kind in INTEGERS):
             return reduce(unite_bounds, (self._year_bounds(str(value)) for value in set(values.tolist())))
         separator = "-" if self.kind == DATE else match[1] if (match := _SORTABLE.fullmatch(self.form)) else "?"
         return instant_bounds(kind, values, separator)

@@ -265,7 +265,17 @@ class PlannedDependency(Dependency):
             if isinstance(dimension, DynamicDimension):
                 return []
             values.append(_spread(dimension, self.upstream.time))
-        keys = [self.reader.key([keys[place % len(keys)] for keys in values]) for place in range(_SAMPLES)]
+        # Of two lists of the same keys, not only equal keys of both: each further list is shifted against the others.
+        shifts = [
+            0 if isinstance(dimension, TimeDimension) else at for at, dimension in enumerate(self.reader.dimensions)
+        ]
+        keys = [
+            self.reader.key([
+                keys[(place + shift * (1 + place // len(keys))) % len(keys)]
+                for keys, shift in zip(values, shifts, strict=True)
+            ])
+            for place in range(_SAMPLES)
+        ]  # fmt: skip
         # When a project is loaded, the members of dynamic sets are not known.
         return self.read_by(list(dict.fromkeys(keys)), any_member=True)
 
@@ -277,7 +287,7 @@ class PlannedDependency(Dependency):
             rule = _overlap(time, dimension, [(key, spans) for key, spans in choices if isinstance(spans, TimeSpans)])
             return DimensionMapping(dimension, rule, time if isinstance(rule, Overlap) else None)
         read = [(key, set(box.choices[place])) for key, boxes in samples for box in boxes]  # type: ignore[arg-type]
-        for of in self.reader.dimensions:
+        for of in sorted(self.reader.dimensions, key=lambda of: of.name != dimension.name):
             same_kind = not isinstance(of, TimeDimension) and of.value_type is dimension.value_type
             if read and same_kind and all(values == {of.value_in(key)} for key, values in read):
                 return DimensionMapping(dimension, Same(of.name), of)

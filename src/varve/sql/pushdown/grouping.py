@@ -15,6 +15,8 @@ from varve.sql.names.trees import text_of
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+_SETS = ("rollup", "cube", "grouping_sets", "totals")
+
 
 def is_aggregate(node: exp.Expr) -> bool:
     """Whether an expression aggregates rows of its own SELECT."""
@@ -48,20 +50,28 @@ def group_keys(node: exp.Select) -> frozenset[str] | None:
         return (
             frozenset() if having is not None or any(is_aggregate(projection) for projection in node.selects) else None
         )
-    if any(group.args.get(word) for word in ("rollup", "cube", "grouping_sets", "totals")):
+    if has_several_sets(node):
         return frozenset()
     if group.args.get("all"):
         return frozenset(text_of(projection.unalias()) for projection in node.selects if not is_aggregate(projection))
     keys = set()
     for key in group.expressions:
-        if isinstance(key, exp.Rollup | exp.Cube | exp.GroupingSets):
-            return frozenset()
         at = int(key.name) - 1 if isinstance(key, exp.Literal) and key.is_int else None
         if at is None:
             keys.add(text_of(key))
         elif 0 <= at < len(node.selects):
             keys.add(text_of(node.selects[at].unalias()))
     return frozenset(keys)
+
+
+def has_several_sets(node: exp.Select) -> bool:
+    """Whether its rows are grouped several times: what is grouped by is NULL in some of them, even a constant."""
+    group = node.args.get("group")
+    if group is None:
+        return False
+    return any(group.args.get(word) for word in _SETS) or any(
+        isinstance(key, exp.Rollup | exp.Cube | exp.GroupingSets) for key in group.expressions
+    )
 
 
 def window_keys(node: exp.Select) -> frozenset[str] | None:

@@ -19,11 +19,17 @@ from varve.sql.evaluate.vector import Array, CannotEvaluate
 from varve.sql.names.trees import copied
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
+
+    from varve.sql.evaluate.vector import Vector
 
 # Names of the tables of columns that do not belong to a query: the output columns of a relation, and columns of which
 # nothing is known.
 OUT, OPAQUE = "@out", "@opaque"
+
+# How many parts of a column are looked at for the keys for which a condition cannot be evaluated: for each of them
+# about one for each time that the keys can be halved.
+_TRIES = 64
 
 _OPPOSITES: dict[type[exp.Expr], type[exp.Expr]] = {
     exp.EQ: exp.NEQ,
@@ -73,7 +79,34 @@ def holds(node: exp.Expr, evaluator: Evaluator, warn: Callable[[exp.Expr, str], 
         return truth(evaluator.of(node))[0]
     except CannotEvaluate as error:
         warn(node, str(error))
+    names = {(column.table.lower(), column.name.lower()) for column in columns_of(node)}
+    columns = {name: vector for name, vector in evaluator.columns.items() if name in names}
+    return _in_parts(node, evaluator, columns, iter(range(_TRIES)))
+
+
+def _in_parts(
+    node: exp.Expr, evaluator: Evaluator, columns: Mapping[tuple[str, str], Vector], tries: Iterator[int]
+) -> Array:
+    """Return where an atom is TRUE that cannot be evaluated over the whole of these columns: one odd key is enough.
+
+    Halves are tried, and halves of these, as long as there are `tries` left; what still fails counts as TRUE.
+    """
+    shape = np.broadcast_shapes(*(part.shape for vector in columns.values() for part in (vector.values, vector.valid)))
+    if max(shape, default=1) <= 1:
         return np.ones((), dtype=bool)
+    axis = shape.index(max(shape)) - len(shape)
+    middle = shape[axis] // 2
+    results = []
+    for begin, end in ((0, middle), (middle, shape[axis])):
+        half = {name: vector.part(axis, begin, end) for name, vector in columns.items()}
+        result = np.ones((), dtype=bool)
+        try:
+            result = truth(Evaluator(half, evaluator.timezone, evaluator.spark_values).of(node))[0]
+        except CannotEvaluate:
+            if next(tries, None) is not None:
+                result = _in_parts(node, evaluator, half, tries)
+        results.append(np.broadcast_to(result, (*shape[:axis], end - begin, *shape[axis:][1:])))
+    return np.concatenate(results, axis=axis)
 
 
 def _weakened(  # noqa: PLR0911 - one for each kind of condition
@@ -109,6 +142,12 @@ def _is_known(atom: exp.Expr, is_known_column: Callable[[exp.Column], bool]) -> 
         if isinstance(node, exp.Column):
             if not is_known_column(node):
                 return False
+        elif isinstance(node, exp.DPipe) and isinstance(node.expression, exp.Add | exp.Sub):
+            # Read otherwise by Spark, which brackets of our own would hide.
+            return False
+        elif isinstance(node, exp.DataType) and node.args.get("collate"):
+            # Texts are compared in another way then, and it is read as a column.
+            return False
         elif not isinstance(node, exp.DataType | exp.Interval | exp.Var | exp.Identifier) and not is_known(node):
             return False
     return True

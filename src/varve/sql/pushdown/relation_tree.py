@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
-from varve.sql.pushdown.grouping import group_keys, window_keys
+from varve.sql.pushdown.grouping import group_keys, has_several_sets, window_keys
 from varve.sql.pushdown.predicates import conjuncts
 from varve.sql.pushdown.relations import (
     ConstantRows,
@@ -87,7 +87,7 @@ class RelationTreeBuilder:
         for lateral in node.args.get("laterals") or ():
             selection.sources[lateral.alias_or_name] = JoinedRelation(lateral.alias_or_name, Relation())
         selection.nullable = _nullable(list(selection.sources.values()))
-        selection.keys = group_keys(node)
+        selection.keys, selection.several_sets = group_keys(node), has_several_sets(node)
         selection.windows = window_keys(node)
         return selection
 
@@ -142,9 +142,8 @@ class RelationTreeBuilder:
                 return self._cte(node.name, ctes, outer)
             return self._scan(node)
         if isinstance(node, exp.Subquery | exp.Lateral) and not node.args.get("joins"):
+            # Brackets in brackets may limit the rows themselves: ((SELECT ...) LIMIT 5).
             inner = node.this
-            if isinstance(inner, exp.Subquery):
-                inner = inner.unnest()
             if isinstance(inner, exp.Query) and not isinstance(inner, exp.Table):
                 relation = self.query(inner, ctes, outer)
                 return renamed(relation, _alias_columns(node))

@@ -171,6 +171,7 @@ class SelectRelation(Relation):
         outer: the sources of the queries around this one.
         nullable: the sources whose columns may be NULL because an outer join found no row.
         keys: the expressions it groups by (None: it does not group; empty: one group, or several grouping sets).
+        several_sets: whether it has several grouping sets, so that any value may be NULL in some rows.
         windows: the expressions that all of its windows are partitioned by (None: it has no windows).
     """
 
@@ -180,6 +181,7 @@ class SelectRelation(Relation):
     ctes: Mapping[str, Cte | None] = field(default_factory=dict)
     nullable: frozenset[str] = frozenset()
     keys: frozenset[str] | None = None
+    several_sets: bool = False
     windows: frozenset[str] | None = None
     # What its leaves were derived from when they were asked for last, and they: `nullable` shrinks meanwhile.
     _derived: tuple[frozenset[str], list[list[Leaf]], list[Leaf]] | None = field(default=None, repr=False)
@@ -230,7 +232,7 @@ class SelectRelation(Relation):
         return all_leaves
 
     def _origin(self, projection: exp.Expr, leaves: Mapping[str, Leaf]) -> exp.Expr | None:
-        if projection.find(exp.Query, exp.AggFunc, exp.Window, *_GENERATORS):
+        if self.several_sets or projection.find(exp.Query, exp.AggFunc, exp.Window, *_GENERATORS):
             return None
         if self.keys is not None and not is_determined_by(projection, self.keys):
             return None

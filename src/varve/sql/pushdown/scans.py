@@ -162,7 +162,12 @@ class _Pushdown:
 
     def _passes(self, selection: SelectRelation, projection: exp.Expr) -> bool:
         """Whether a condition on a projection's value is also a condition on the input rows."""
-        if selection.limited or projection.find(exp.Window, exp.Query) or is_aggregate(projection):
+        if (
+            selection.limited
+            or selection.several_sets
+            or projection.find(exp.Window, exp.Query)
+            or is_aggregate(projection)
+        ):
             return False
         if selection.keys is not None and not is_determined_by(projection, selection.keys):
             return False

@@ -12,7 +12,7 @@ import re
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any
 
-from varve.model.dataset import STORE_ENTRY_POINTS, StoreKind, owner_problem
+from varve.model.dataset import OWN_CHECKS, STORE_ENTRY_POINTS, StoreKind, owner_problem
 from varve.model.errors import VarveError
 from varve.model.landing.growth import Incremental
 from varve.model.policy import OnCodeChange, instant_of
@@ -197,11 +197,14 @@ class _Header:
     def _expect(self) -> None:
         expectations = parse_named_expressions(self.at, ":", "EXPECT revenue_positive: revenue >= 0")
         for expectation in expectations:
+            name_span = Span(expectation.span.start, expectation.span.start + len(expectation.name))
+            if expectation.name.lower() in OWN_CHECKS:
+                self.at.fail(f"{expectation.name} is a check of Varve's own; take another name.", name_span)
             # With another name Dagster would not load the project.
             if not expectation.name.isascii():
                 self.at.fail(
                     f"{expectation.name} is no name that Dagster takes for a check: letters from A to Z, digits and _.",
-                    Span(expectation.span.start, expectation.span.start + len(expectation.name)),
+                    name_span,
                 )
         self.fields["expectations"] = expectations
 

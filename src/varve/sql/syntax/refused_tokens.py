@@ -119,6 +119,14 @@ class _Tokens:
                 return True
         return True
 
+    def commas(self, at: int) -> int:
+        """How many commas stand between this parenthesis and its end, outside of others within it."""
+        depth = count = 0
+        for place in range(at + 1, self.closing(at)):
+            depth += (self.kind(place) is TokenType.L_PAREN) - (self.kind(place) is TokenType.R_PAREN)
+            count += depth == 0 and self.word(place) == ","
+        return count
+
     def closing(self, at: int) -> int:
         """Return the position of the matching closing parenthesis; that of the last token where it is missing."""
         depth = 0
@@ -264,7 +272,8 @@ def _units(text: str, tokens: _Tokens) -> Iterator[Refusal]:
     for at in range(len(tokens)):
         word = tokens.word(at)
         if word in {"DATEADD", "DATEDIFF", "TIMESTAMPADD", "TIMESTAMPDIFF"} and tokens.word(at + 1) == "(":
-            if tokens.is_text(at + 2):
+            # With two arguments both are dates, or a date and a number.
+            if tokens.is_text(at + 2) and tokens.commas(at + 1) == 2:
                 unit = tokens.all[at + 2].text.upper()
                 yield (
                     _span(tokens.all[at + 2]),
@@ -303,6 +312,15 @@ def _trunc_units(text: str, tokens: _Tokens) -> Iterator[Refusal]:
         )
 
 
+def _pipes(text: str, tokens: _Tokens) -> Iterator[Refusal]:
+    """Yield the operator of pipes: the parser puts what is behind it into the SELECT before it, in another order."""
+    del text
+    for at in range(len(tokens)):
+        if tokens.kind(at) is TokenType.PIPE_GT:
+            message = "which partitions a query with |> reads is not known before it runs; write it with SELECT, and "
+            yield _span(tokens.all[at]), f"{message}what stands before a LIMIT or a JOIN as a subquery."
+
+
 def _unnest(text: str, tokens: _Tokens) -> Iterator[Refusal]:
     del text
     for at in range(len(tokens)):
@@ -325,6 +343,6 @@ _RULES: tuple[tuple[Callable[[str, _Tokens], Iterator[Refusal]], re.Pattern[str]
     for rule, about in (
         (_top, "TOP"), (_fetch, "FETCH"), (_double_quotes, '"'), (_brackets, r"[\[{]"),
         (_stars, "EXCLUDE|REPLACE|DISTINCT"), (_operators, "~|SIMILAR|ZONE|->>"), (_commas, ","), (_casts, "CAST|::"),
-        (_units, "DATE|TIMESTAMP"), (_trunc_units, "TRUNC"), (_unnest, "UNNEST"),
+        (_units, "DATE|TIMESTAMP"), (_trunc_units, "TRUNC"), (_unnest, "UNNEST"), (_pipes, r"\|>"),
     )
 )  # fmt: skip

@@ -9,20 +9,26 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NoReturn
 
 from sqlglot import exp
+from sqlglot.errors import ErrorLevel, SqlglotError
+from sqlglot.tokenizer_core import TokenType
 
 from varve.model.errors import nearest
 from varve.model.partitions.set_source import OnRemoval, SetSource
-from varve.sql.syntax.body import parse_query, span_of
+from varve.sql.syntax.body import parse_query, parsed, span_of
 from varve.sql.syntax.clauses.timeseries import parse_timeseries
 from varve.sql.syntax.errors import SourceFile, Span
+from varve.sql.syntax.lexer import blanked, tokens_of
 from varve.sql.syntax.sql_file import DynamicSet, Generator, ValueList
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from sqlglot.tokenizer_core import Token
+
     from varve.model.partitions.key import Value
     from varve.sql.syntax.tokens import Cursor
 
+_DISTINCT = TokenType.DISTINCT
 _FROM = "FROM (SELECT DISTINCT carrier FROM shop.orders)"
 
 
@@ -62,12 +68,13 @@ def _dynamic_set(at: Cursor, variable: str, start: int) -> DynamicSet:
     query = parse_query(source, inside)
     key, table = _key_and_table(at, query, where)
     condition = query.args.get("where")
+    written, limited = _written(at.text, inside, is_named=isinstance(query.expressions[0], exp.Alias))
     line, column = at.source.position((span_of(key) or where).start)
     return DynamicSet(
         variable, set_name, Span(start, at.behind),
         SetSource(
-            f"{table.db}.{table.name}".lower(), _unqualified(key, table),
-            "" if condition is None else _unqualified(condition.this, table), on_removal,
+            f"{table.db}.{table.name}".lower(), _unqualified(key, table, written, at.text),
+            "" if condition is None else _unqualified(condition.this, table, limited, at.text), on_removal,
             f"{at.source.path}:{line}:{column}",
         ),
         key, span_of(table.this) or where,
@@ -116,9 +123,55 @@ def _key_and_table(at: Cursor, query: exp.Query, where: Span) -> tuple[exp.Expr,
     return key, table
 
 
-def _unqualified(expression: exp.Expr, table: exp.Table) -> str:
-    """Return the text of an expression over one dataset, whose columns need no name of it; fields keep their struct."""
+def _written(text: str, inside: Span, *, is_named: bool) -> tuple[list[Token], list[Token]]:
+    """The tokens of the key and of the condition: `SELECT [DISTINCT] key [AS name] FROM table [WHERE condition]`."""
+    tokens = tokens_of(blanked(text, inside.start, inside.end))
+    depth, outside = 0, list[int]()
+    for place, token in enumerate(tokens):
+        depth += (token.token_type is TokenType.L_PAREN) - (token.token_type is TokenType.R_PAREN)
+        if depth == 0:
+            outside.append(place)
+    kinds = {place: tokens[place].token_type for place in outside}
+    # Not that of IS DISTINCT FROM.
+    froms = [at for at, kind in kinds.items() if kind is TokenType.FROM and at > 1]
+    from_ = next((at for at in froms if kinds.get(at - 1) is not _DISTINCT), 0)
+    where = next((at for at, kind in kinds.items() if kind is TokenType.WHERE and at > from_), len(tokens))
+    begin = 2 if len(tokens) > 1 and tokens[1].token_type in {_DISTINCT, TokenType.ALL} else 1
+    key = list(tokens[begin:from_])
+    if is_named:
+        key = key[:-2] if len(key) > 1 and key[-2].token_type is TokenType.ALIAS else key[:-1]
+    return key, list(tokens[where + 1 :])
 
+
+def _unqualified(expression: exp.Expr, table: exp.Table, written: Sequence[Token], text: str) -> str:
+    """Return the text of an expression over one dataset, whose columns need no name of it; fields keep their struct.
+
+    It is the author's, without comments: what sqlglot writes may be another function (TO_CHAR without its pattern).
+    """
+    names = {
+        part.meta.get("start")
+        for column in expression.find_all(exp.Column)
+        for part in column.parts[: len(column.parts) - len(parts_behind(column, table))]
+    }
+    kept, at = list[str](), 0
+    while at < len(written):
+        token = written[at]
+        if token.start in names:
+            # With the dot behind it.
+            at += 2
+            continue
+        is_next = at > 0 and written[at - 1].end + 1 == token.start
+        kept += ["" if is_next or not kept else " ", text[token.start : token.end + 1]]
+        at += 1
+    ours, generated = "".join(kept), _generated(expression, table)
+    try:
+        is_the_same = _text(parsed(ours)) == generated
+    except SqlglotError:
+        is_the_same = False
+    return ours if is_the_same else generated
+
+
+def _generated(expression: exp.Expr, table: exp.Table) -> str:
     def bare(node: exp.Expr) -> exp.Expr:
         parts = parts_behind(node, table) if isinstance(node, exp.Column) else ()
         if not parts:
@@ -128,7 +181,11 @@ def _unqualified(expression: exp.Expr, table: exp.Table) -> str:
         )
         return exp.column(column, *before)
 
-    return expression.copy().transform(bare).sql("spark", comments=False)
+    return _text(expression.copy().transform(bare))
+
+
+def _text(expression: exp.Expr) -> str:
+    return expression.sql("spark", comments=False, unsupported_level=ErrorLevel.IGNORE)
 
 
 def parts_behind(column: exp.Column, table: exp.Table) -> Sequence[exp.Expr]:

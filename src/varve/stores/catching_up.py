@@ -5,10 +5,12 @@ Not here: how a store follows (store.py), and the sensor that asks for it (varve
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from varve.catalog.code.generations import Generations
-from varve.model.errors import ServiceUnavailable
+from varve.model.errors import ServiceUnavailable, VarveError
+from varve.stores.frames import spark_errors, spark_says
 from varve.stores.together import hide
 
 if TYPE_CHECKING:
@@ -18,14 +20,20 @@ if TYPE_CHECKING:
     from varve.model.dataset import Dataset
     from varve.stores.store import Store
 
+logger = logging.getLogger(__name__)
+
 
 def catch_up(
-    catalog: Catalog, store_of: Callable[[str], Store], declared: Mapping[str, Dataset], names: Collection[str]
+    catalog: Catalog,
+    store_of: Callable[[str], Store],
+    declared: Mapping[str, Dataset],
+    names: Collection[str],
+    tell: Callable[[str], None] = logger.warning,
 ) -> dict[str, int]:
     """Let what readers are shown of these datasets follow the catalog; by dataset how many batches they see more.
 
-    `store_of` gives the store of a kind. One that cannot be reached is skipped; the data that its readers may still be
-    shown is not swept.
+    `store_of` gives the store of a kind. A dataset that cannot follow is told of and skipped; the data that its readers
+    may still be shown is not swept.
     """
     generations = Generations(catalog.connection)
     for moved, kind in generations.all_left():
@@ -41,4 +49,8 @@ def catch_up(
                 shown[name] = store_of(dataset.store).follow(dataset)
             except ServiceUnavailable:
                 continue
+            except Exception as error:
+                if not isinstance(error, (VarveError, *spark_errors())):
+                    raise
+                tell(f"{name}: what its readers are shown cannot follow what is published: {spark_says(error)}")
     return shown

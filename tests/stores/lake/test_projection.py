@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.sales import COLUMNS, DAY, DETROIT, PARIS, ZURICH, key, sales_dataset
 from varve.model.dataset import Dataset, StoreKind
+from varve.model.errors import VarveError
 from varve.model.partitions.dimension import StaticDimension
 from varve.model.schema import Column, ColumnType, Schema
 from varve.stores.folders.layout import Layout
@@ -349,3 +350,23 @@ def test_a_struct_with_fields_of_any_name_is_followed_by_its_table(workbench: Wo
     assert catalog.lagging(after.name) == {}
     rows = workbench.spark.sql(f"SELECT who.`first-name`, n FROM {statements.table_name(after)}").collect()
     assert [tuple(row) for row in rows] == [("Ann", 1)]
+
+
+@pytest.mark.parametrize("kind", ["TABLE", "VIEW"])
+def test_a_table_or_view_of_somebody_else_is_refused_before_anything_is_written(
+    workbench: Workbench, catalog: Catalog, kind: str
+) -> None:
+    dataset = sales_dataset(StoreKind.LAKE)
+    name = statements.table_name(dataset)
+    workbench.spark.sql(statements.create_database_sql(dataset))
+    query = "AS SELECT 'pen' AS product, 1 AS theirs"
+    workbench.spark.sql(f"CREATE {kind} {name} {'USING parquet ' if kind == 'TABLE' else ''}{query}")
+    with pytest.raises(VarveError, match=r"of the metastore has its name, and is not Varve's: Nothing was published"):
+        workbench.publish(dataset, [PARIS], [(PARIS, "ink", 2)])
+    # Nor where the batches are there already, as those of a catalog that was lost.
+    with pytest.raises(VarveError, match="is not Varve's"):
+        follow(workbench, catalog, dataset)
+    assert [tuple(row) for row in workbench.spark.table(name).collect()] == [("pen", 1)]
+    workbench.spark.sql(f"DROP {kind} {name}")
+    workbench.publish(dataset, [PARIS], [(PARIS, "ink", 2)])
+    assert table(workbench, dataset) == [(*PARIS.values, "ink", 2)]

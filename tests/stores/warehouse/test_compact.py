@@ -324,6 +324,20 @@ def test_columns_change_over_shared_tables_as_over_others(shop: Shop, sales: Dat
     assert sold(shop, sales) == list(range(7, 16))
 
 
+def test_values_of_a_column_that_is_declared_no_more_come_into_the_shared_table_too(shop: Shop, sales: Dataset) -> None:
+    wider = replace(sales, schema=Schema((*sales.schema.columns, Column("rebate", INT))))
+    shop.publish(wider, {key(day): [("pen", day, 10 * day)] for day in range(7, 10)})
+    shop.publish(sales, days(10, 13))  # type: ignore[arg-type]
+    assert migrate.narrow(shop.catalog, sales, seconds=10)
+    assert "rebate" not in shop.columns(sales)
+    shop.publish(sales, days(14, 14))  # type: ignore[arg-type]
+    assert together(shop, sales) == 1
+    shop.publish(wider, {key(15): [("pen", 15, 150)]})
+    assert shop.rows(wider, "sold, rebate, 1") == [
+        *((day, 10 * day, 1) for day in range(7, 10)), *((day, None, 1) for day in range(10, 15)), (15, 150, 1),
+    ]  # fmt: skip
+
+
 def test_readers_in_the_way_leave_the_tables_apart_and_are_told(
     shop: Shop, sales: Dataset, settings: Settings, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -158,6 +158,33 @@ def test_a_view_of_somebody_else_is_named_with_its_owner_and_made_again_where_we
     assert owner.execute(owners, (schema,)).fetchall() == [(analyst,)]
 
 
+def test_a_publish_names_who_owns_the_views_that_it_may_not_replace(
+    database: str, owner: psycopg.Connection, analyst: str
+) -> None:
+    sales, shop = dataset(), Shop(Catalog(owner))
+    shop.publish(sales, {key(1): [("pen", 1)]})
+    give_views(database, sales.db, analyst)
+    with pytest.raises(VarveError) as refused:
+        shop.publish(sales, {key(1): [("pen", 2)]})
+    assert f'belongs to "{analyst}". Nothing was changed.' in str(refused.value)
+    assert f'Let an administrator run `grant "{analyst}" to varve_owner`' in str(refused.value)
+    with psycopg.connect(database, autocommit=True) as administrator:
+        administrator.execute(sql.SQL("grant {} to varve_owner").format(sql.Identifier(analyst)))
+    shop.publish(sales, {key(1): [("pen", 3)]})
+    # A view reads with the rights of its owner.
+    give_views(database, sales.db, roles.OWNER)
+    assert [row[3] for row in shop.rows(sales)] == [3]
+
+
+def give_views(database: str, schema: str, role: str) -> None:
+    """Give the views of a schema, and the leaves under them, to a role."""
+    views = "select schemaname, viewname from pg_views where schemaname in (%s, %s)"
+    with psycopg.connect(database, autocommit=True) as administrator:
+        for names in administrator.execute(views, (schema, f"{schema}_periods")).fetchall():
+            theirs = sql.SQL("alter view {} owner to {}").format(sql.Identifier(*names), sql.Identifier(role))
+            administrator.execute(theirs)
+
+
 def test_the_readers_limits_hold(database: str, owner: psycopg.Connection) -> None:
     assert owner.info.user == roles.OWNER
     url = as_role(database, roles.READER)

@@ -155,6 +155,10 @@ def test_a_comment_that_is_declared_later_or_again_reaches_the_view(shop: Shop) 
     for comment in ("", "Sales.", "", "Sales of shops."):
         shop.publish(replace(sales, comment=comment), {key(1): [("pen", 1)]})
         assert comments_of(shop.connection, sales).get(None, "") == comment
+    for comment in ("pieces", "", "how many", ""):
+        columns = [replace(column, comment=comment if column.name == "sold" else "") for column in sales.schema.columns]
+        shop.publish(replace(sales, schema=Schema(tuple(columns))), {key(1): [("pen", 1)]})
+        assert comments_of(shop.connection, sales).get("sold", "") == comment
     # One that somebody else has written where none was declared stays.
     other = replace(dataset(), comment="")
     shop.publish(other, {key(1): [("pen", 1)]})

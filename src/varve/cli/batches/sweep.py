@@ -72,7 +72,8 @@ def sweep(
             _forget_environments(report)
             _finish_drops(report, history, stores, dataset)
             graph = _graph()
-            catch_up(catalog, stores.__getitem__, graph.datasets if graph is not None else {}, kinds)
+            catch_up(catalog, stores.__getitem__, graph.datasets if graph is not None else {}, kinds,
+                     report.problems.append)  # fmt: skip
         declared = _declared(generations, kinds)
         # A dataset that was dropped, and perhaps declared again, has several names in the catalog.
         for name in [None] if dataset is None else kinds:

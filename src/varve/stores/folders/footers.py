@@ -175,10 +175,18 @@ def _ranges(footer: Any, column: str) -> list[tuple[Any, Any] | None]:
             if part.path_in_schema == column:
                 statistics = part.statistics
                 if statistics is not None and statistics.has_min_max:
-                    ranges.append((statistics.min, statistics.max))
+                    ranges.append(_range(statistics))
                 elif statistics is None or statistics.null_count != part.num_values:
                     ranges.append(None)
     return ranges
+
+
+def _range(statistics: Any) -> tuple[Any, Any] | None:
+    """The lowest and the highest value; None where Python has no such date, as of a year above 9999."""
+    try:
+        return statistics.min, statistics.max
+    except (OverflowError, ValueError):
+        return None
 
 
 def _bounds(ranges: dict[str, list[tuple[Any, Any] | None]]) -> Iterable[Bounds]:

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from varve.catalog.rows import declaration
+from varve.model.errors import NOTHING_LOST, VarveError
 from varve.model.partitions.key import WHOLE, escape, parse_path
+from varve.services.files import open_files
 from varve.services.jvm.class_path import PARTITIONS
 from varve.stores.folders import metastore
 from varve.stores.frames import column_type, described_location, spark_errors
@@ -130,6 +132,24 @@ def follow(spark: SparkSession, catalog: Catalog, layout: Layout, dataset: Datas
         catalog.unlock_projection(dataset.name)
 
 
+def refuse_foreign(spark: SparkSession, catalog: Catalog, layout: Layout, dataset: Dataset) -> None:
+    """Raise VarveError where a table or view of somebody else has the dataset's name in the metastore.
+
+    The table that a catalog has shown rows by is the dataset's, wherever it lies.
+    """
+    if catalog.shown_columns(dataset.name) is not None or not spark.catalog.tableExists(table_name(dataset)):
+        return
+    location = described_location(spark.sql(f"DESCRIBE EXTENDED {table_name(dataset)}").collect())
+    ours = open_files(layout.table(dataset))[1]
+    place = "" if location is None else open_files(location)[1]
+    if place != ours and not place.startswith(f"{ours}/"):
+        what = "a view" if location is None else f"a table, which lies at {location},"
+        raise VarveError(
+            f"{dataset}: {what} of the metastore has its name, and is not Varve's: {NOTHING_LOST} Its own table would "
+            f"lie at {layout.table(dataset)}. Rename or drop that one, or rename the dataset."
+        )
+
+
 def _evolve(spark: SparkSession, catalog: Catalog, layout: Layout, dataset: Dataset) -> bool:
     """Give the table the columns that the dataset declares now. Returns whether it has seen that there is no table.
 
@@ -140,6 +160,7 @@ def _evolve(spark: SparkSession, catalog: Catalog, layout: Layout, dataset: Data
     """
     if catalog.shown_columns(dataset.name) == declaration(dataset):
         return False
+    refuse_foreign(spark, catalog, layout, dataset)
     is_there = spark.catalog.tableExists(table_name(dataset))
     if is_there:
         types = {field.name: field.dataType for field in spark.table(table_name(dataset)).schema.fields}

@@ -64,8 +64,12 @@ class LakeStore:
     iceberg: IcebergTables | None = None
 
     def stage(self, build: Build, frame: DataFrame) -> list[StagedBatch]:
-        """See `Store.stage`. Also raises BadInput where older batches cannot be read by the new declaration."""
+        """See `Store.stage`. Also raises BadInput where older batches cannot be read by the new declaration.
+
+        Raises VarveError where somebody else's Hive table has the dataset's name.
+        """
         evolve.refuse_breaking(build)
+        projection.refuse_foreign(self.spark(), self.catalog, self.layout, build.dataset)
         hashed = self.hashing is not ContentHash.NEVER
         options = write.WriteOptions(self.codec, self._rows_per_file(build), hashed=hashed, hashed_sets=hashed)
         frame = grown.with_folded(build, frame, partial(self._scan, build.dataset))

@@ -33,6 +33,7 @@ from varve.stores.warehouse.loading.load import loading
 from varve.stores.warehouse.tables import notes, view
 from varve.stores.warehouse.tables.naming import compacted_table, periods_schema
 from varve.stores.warehouse.tables.schema import BatchTables
+from varve.stores.warehouse.tables.shape import ViewColumn, ViewShape, columns_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -134,7 +135,7 @@ def compact_closed(catalog: Catalog, dataset: Dataset, *, seconds: float) -> int
 
 def _fill(catalog: Catalog, dataset: Dataset, group: PeriodGroup, name: str, stamp: BatchId) -> None:
     connection = catalog.connection
-    wanted = projection.change_of(connection, dataset).shape
+    wanted = _with_hidden(catalog, dataset, group, projection.change_of(connection, dataset).shape)
     target = view.table_name(dataset, name)
     members = descriptions(connection, dataset, group.batches)
     description = {"format": 1, "dataset": dataset.name, "began": stamp.millis, "compacted": members}
@@ -154,6 +155,26 @@ def _fill(catalog: Catalog, dataset: Dataset, group: PeriodGroup, name: str, sta
     expected = sum(batch.rows for batch in group.batches)
     if counted != expected:
         raise VerifyFailed(f"{dataset}: {group} has {expected} rows, and {name} got {counted}. {NOTHING_LOST}")
+
+
+def _with_hidden(catalog: Catalog, dataset: Dataset, group: PeriodGroup, shown: ViewShape) -> ViewShape:
+    """The columns of the view, and those of the tables that it does not show: they may be declared again.
+
+    Raises VarveError where two tables have another type of such a column each.
+    """
+    connection = catalog.connection
+    tables = BatchTables.of(connection, dataset.name, group.batches).of_all(group.batches)
+    hidden: dict[str, str] = {}
+    for table, columns in columns_of(connection, periods_schema(dataset), sorted(tables)).items():
+        names = [name for name, _ in columns]
+        in_view = {*shown.names, *(column.source_in(names) for column in shown.columns)}
+        for name, kind in columns:
+            if name not in in_view and hidden.setdefault(name, kind) != kind:
+                raise VarveError(
+                    f"{dataset}: {table} has {name} as {kind}, and another table of {group} as {hidden[name]}. It is "
+                    f"declared no more, so that neither is the right one. {NOTHING_LOST}"
+                )
+    return ViewShape((*shown.columns, *(ViewColumn(name, kind) for name, kind in hidden.items())))
 
 
 def descriptions(connection: psycopg.Connection, dataset: Dataset, batches: Sequence[Batch]) -> list[dict[str, Any]]:

@@ -312,7 +312,8 @@ def _comments(
 
     current, written = renamed_columns(current), {} if fresh else renamed_columns(notes.comments(connection, dataset))
     statements = []
-    for column, text in view.comments(dataset).items():
+    taken_away: dict[str | None, str] = {column.name: "" for column in dataset.schema.columns if column.name in written}
+    for column, text in {**taken_away, **view.comments(dataset)}.items():
         # PostgreSQL keeps no empty comment: "" is the same as none.
         if current.get(column, "") == text:
             written[column] = text

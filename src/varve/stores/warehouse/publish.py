@@ -108,7 +108,8 @@ def change(catalog: Catalog, changed: Iterable[Build], point: Callable[[], None]
         catalog.connection, [build.dataset.warehouse.old_snapshots for build in builds], subject, deadline
     )
     names = ", ".join(build.dataset.name for build in builds)
-    patiently(partial(_swap, catalog, builds, point), names, subject, seconds, deadline)
+    with rebuild.ours(catalog.connection, *(build.dataset for build in builds)):
+        patiently(partial(_swap, catalog, builds, point), names, subject, seconds, deadline)
 
 
 def patiently(
@@ -153,7 +154,8 @@ def show_current(catalog: Catalog, dataset: Dataset, *, seconds: float) -> None:
             catalog.forget_withdrawn(dataset.name, catalog.withdrawn(dataset.name))
             replace_views(catalog.connection, [plan])
 
-    patiently(replace_all, dataset.name, str(dataset), seconds)
+    with rebuild.ours(catalog.connection, dataset):
+        patiently(replace_all, dataset.name, str(dataset), seconds)
 
 
 def refuse_long_holders(connection: psycopg.Connection, views: Sequence[str], milliseconds: int) -> None:

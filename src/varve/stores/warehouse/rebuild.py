@@ -9,6 +9,7 @@ Not here: when that is done (migrate.py for the batches that are there, publish.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -58,6 +59,25 @@ def rebuild(
         return _rebuild(catalog, dataset, existing, before)
     except psycopg.errors.InsufficientPrivilege as error:
         raise _not_ours(dataset, view_owners, error) from error
+
+
+@contextmanager
+def ours(connection: psycopg.Connection, *datasets: Dataset) -> Iterator[None]:
+    """Raise VarveError, with the owners of the views of these datasets, where our role may not change one of them.
+
+    It is around the transaction that changes them, as PostgreSQL answers nothing more within it.
+    """
+    try:
+        yield
+    except psycopg.errors.InsufficientPrivilege as error:
+        is_over = connection.info.transaction_status is not psycopg.pq.TransactionStatus.INERROR
+        for dataset in datasets if is_over else ():
+            view_owners = owners(connection, view.view_name(dataset))
+            if any(owner != role for _, owner, role in view_owners):
+                raise _not_ours(dataset, view_owners, error) from error
+        raise VarveError(
+            f"{', '.join(map(str, datasets))}: {str(error).splitlines()[0]}. {_NOTHING_CHANGED}"
+        ) from error
 
 
 def _not_ours(dataset: Dataset, view_owners: Sequence[tuple[str, str, str]], error: psycopg.Error) -> VarveError:

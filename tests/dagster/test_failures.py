@@ -15,15 +15,19 @@ from tests.support.sales import sales_dataset
 from varve.catalog.catalog import Catalog
 from varve.dagster.driver import RUN_CONFIG, failure_reason
 from varve.dagster.internal import only_step
+from varve.dagster.partitions.definitions import dataset_partitions_def
 from varve.dagster.runs import failures as explain
 from varve.dagster.runs.builds import Builds
 from varve.dagster.runs.spark import SparkResource
 from varve.model.batch import StagedBatch
-from varve.model.dataset import StoreKind
+from varve.model.dataset import Dataset, StoreKind
 from varve.model.errors import AlreadyBuilding, VarveError
+from varve.model.partitions.dimension import DynamicDimension
 from varve.model.partitions.key import PartitionKey
+from varve.model.partitions.partitioning import Partitioning
+from varve.model.schema import Column, ColumnType, Schema
 from varve.planning.graph import Graph
-from varve.planning.requested import PARTITION_TAG, asked_partitions
+from varve.planning.requested import PARTITION_TAG, RANGE_END_TAG, RANGE_START_TAG, asked_partitions
 from varve.services.postgres import connect
 from varve.stores.open_build import OpenBuild
 
@@ -113,36 +117,68 @@ def failed_run(tags: dict[str, str], *, selects: bool = True) -> tuple[Builds, d
     return Builds(Graph({sales.name: sales}, {sales.name: ()}, {}), SparkResource(), PROJECT.settings), run
 
 
+@pytest.fixture
+def instance() -> Iterator[dg.DagsterInstance]:
+    with dg.DagsterInstance.ephemeral() as opened:
+        yield opened
+
+
 def failures_of(catalog: Catalog, run: dg.DagsterRun) -> list[str]:
     statement = "select failure from varve.batch where run_id = %s and state = 'failed'"
     return [reason for (reason,) in catalog.connection.execute(statement, (run.run_id,))]
 
 
-def test_a_failure_that_another_process_of_the_run_has_noted_is_not_noted_again(catalog: Catalog) -> None:
+def test_a_failure_that_another_process_of_the_run_has_noted_is_not_noted_again(
+    catalog: Catalog, instance: dg.DagsterInstance
+) -> None:
     builds, run = failed_run({PARTITION_TAG: "2013-01-05|Paris"})
     sales = builds.graph.in_order()[0]
     (failed,) = asked_partitions(sales, run.tags)
     build = catalog.begin(sales, [failed], run_id=run.run_id, code_version="")
     catalog.fail(build, "no such table")
     catalog.release(build)
-    builds.note_failures(run, {"__".join(sales.name.split(".")): "no such table"})
+    builds.note_failures(run, {"__".join(sales.name.split(".")): "no such table"}, instance)
     assert failures_of(catalog, run) == ["no such table"]
 
 
 @pytest.mark.parametrize("selects", [True, False], ids=["names its assets", "of a whole job"])
-def test_a_failure_of_a_step_that_had_not_begun_a_build_is_noted_once(catalog: Catalog, *, selects: bool) -> None:
+def test_a_failure_of_a_step_that_had_not_begun_a_build_is_noted_once(
+    catalog: Catalog, instance: dg.DagsterInstance, *, selects: bool
+) -> None:
     builds, run = failed_run({PARTITION_TAG: "2013-01-05|Paris"}, selects=selects)
     for _ in range(2):
-        builds.note_failures(run, {"__".join(builds.graph.in_order()[0].name.split(".")): "no such column"})
+        builds.note_failures(run, {"__".join(builds.graph.in_order()[0].name.split(".")): "no such column"}, instance)
     assert failures_of(catalog, run) == ["no such column"]
 
 
 def test_a_failure_of_a_run_that_was_asked_for_no_partition_of_its_dataset_ends_without_an_error(
-    catalog: Catalog,
+    catalog: Catalog, instance: dg.DagsterInstance
 ) -> None:
     builds, run = failed_run({PARTITION_TAG: "yesterday"})
-    builds.note_failures(run, {"__".join(builds.graph.in_order()[0].name.split(".")): "no such partition"})
+    builds.note_failures(run, {"__".join(builds.graph.in_order()[0].name.split(".")): "no such partition"}, instance)
     assert failures_of(catalog, run) == []
+
+
+def test_a_failure_of_a_range_of_a_set_is_noted_of_each_of_its_keys(
+    catalog: Catalog, instance: dg.DagsterInstance
+) -> None:
+    name = f"t{uuid.uuid4().hex[:8]}"
+    rates = Dataset(
+        f"{name}.rates", Partitioning((DynamicDimension("currency", f"{name}_currencies"),)),
+        Schema((Column("rate", ColumnType.DOUBLE),)), StoreKind.LAKE, "One row per rate.",
+    )  # fmt: skip
+    keys = [f"C{place}" for place in range(5)]
+    definition = dataset_partitions_def(rates)
+    assert isinstance(definition, dg.DynamicPartitionsDefinition)
+    assert definition.name is not None
+    instance.add_dynamic_partitions(definition.name, keys)
+    tags = {RANGE_START_TAG: "C1", RANGE_END_TAG: "C4"}
+    run = dg.DagsterRun("job", f"run-{uuid.uuid4()}", tags=tags)
+    builds = Builds(Graph({rates.name: rates}, {rates.name: ()}, {}), SparkResource(), PROJECT.settings)
+    builds.note_failures(run, {f"{name}__rates": "no such host"}, instance)
+    statement = "select partition from varve.batch where run_id = %s and state = 'failed' order by 1"
+    noted = [path for (path,) in catalog.connection.execute(statement, (run.run_id,))]
+    assert noted == [f"currency=C{place}" for place in range(1, 5)]
 
 
 def test_a_process_knows_whether_it_computes_one_step_of_its_run_or_several() -> None:

@@ -58,6 +58,8 @@ class Sides:
             upstream_result = self.compiled.mapping.get_upstream_mapped_partitions_result_for_partitions(
                 subset, self.reader, self.upstream, NOW, self.instance
             )
+            # A step whose mapping finds keys missing fails before it begins.
+            assert list(upstream_result.required_but_nonexistent_subset.get_partition_keys()) == []
             return set(upstream_result.partitions_subset.get_partition_keys())
 
     def readers_of(self, keys: Iterable[PartitionKey]) -> set[str]:
@@ -119,6 +121,15 @@ def test_a_mapping_that_is_not_exact_says_why_even_where_it_follows_one_dimensio
     assert isinstance(dagster_mapping.mapping, dg.MultiToSingleDimensionPartitionMapping)
     assert not dagster_mapping.exact
     assert dagster_mapping.why
+
+
+def test_two_dimensions_of_the_same_keys_are_mapped_by_what_a_step_can_be_given(instance: dg.DagsterInstance) -> None:
+    home, away = (StaticDimension(name, ("A", "B", "C")) for name in ("home", "away"))
+    sides = Sides(Dependency(Partitioning((home, away)), Partitioning((home,))), instance)
+    (key,) = (key for key in all_keys(sides.dependency.reader) if key.values == ("A", "B"))
+    assert {"A"} <= sides.upstream_of([key])
+    assert not isinstance(sides.compiled.mapping, dg.MultiToSingleDimensionPartitionMapping)
+    assert "does not tell apart two dimensions of the same keys" in sides.compiled.why
 
 
 def test_of_assets_without_partitions_dagster_needs_no_mapping() -> None:

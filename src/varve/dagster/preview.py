@@ -33,7 +33,8 @@ from varve.services.spark import open_session, will_open_elsewhere
 from varve.sql.spark.run_errors import run_message
 from varve.sql.syntax.sql_file import Body
 from varve.stores.expectations import counts_of_broken
-from varve.stores.frames import conform, observed_by, spark_errors, spark_frame, spark_schema
+from varve.stores.folders.write import outside_message, strays_of
+from varve.stores.frames import conform, in_partitions, observed_by, spark_errors, spark_frame, spark_schema
 from varve.stores.open import open_store
 from varve.stores.open_build import OpenBuild
 
@@ -263,18 +264,24 @@ def _computed(
 ) -> tuple[list[dict[str, Any]], dict[str, int]]:
     """The first rows of a frame, and counts of all: of the rows, and of those that break each expectation.
 
+    Raises BadInput for rows of other partitions, as a run does.
+
     It is one job, in which every row is computed once. As in a run, Spark observes the rows before they are cast to the
     declared columns. A `limit` would end the job early: here each Spark partition hands on its own first rows.
     """
     from pyspark.sql import Observation
     from pyspark.sql import functions as F  # noqa: N812
 
-    observation = Observation("preview")
+    observation, partitions = Observation("preview"), Observation("partitions")
     counts = [F.count_if(~F.expr(f"({condition}\n)")).alias(name) for name, condition in expectations]
-    observed = conform(build, frame.observe(observation, F.count(F.lit(1)).alias(_ROWS), *counts))
+    fitted = conform(build, frame.observe(observation, F.count(F.lit(1)).alias(_ROWS), *counts))
+    observed = fitted.observe(partitions, F.count_if(~in_partitions(build.partitions)).alias("outside"))
     place = F.monotonically_increasing_id().bitwiseAND(F.lit((1 << _PLACE_BITS) - 1))
     rows = observed.where(place < F.lit(limit)).toArrow().slice(0, limit).to_pylist()
-    return rows, {name: int(count) for name, count in observed_by(observation).items()}
+    found = {name: int(count) for name, count in observed_by(observation).items()}
+    if outside := observed_by(partitions).get("outside"):
+        raise BadInput(outside_message(build, outside, found[_ROWS], strays_of(build, fitted)))
+    return rows, found
 
 
 def _explained(frame: DataFrame) -> str:

@@ -20,16 +20,16 @@ from varve.catalog.code.code_states import CodeStates
 from varve.catalog.living.leases import Leases
 from varve.catalog.planning.facts import CatalogFacts, Changes, living
 from varve.dagster.automation.planner_facts import catalog_facts, limits_of
-from varve.dagster.internal import keys_in_range, run_selections
+from varve.dagster.internal import run_selections
 from varve.dagster.leases.leases import dead_runs, end_dead
-from varve.dagster.partitions.definitions import dataset_partitions_def
+from varve.dagster.partitions.asked import asked_keys
 from varve.dagster.partitions.set_feed import feed
 from varve.dagster.partitions.sets_sensor import grow, sets_of
 from varve.dagster.runs.telling import tell_dead
 from varve.model.errors import UnknownPartition, VarveError
 from varve.model.partitions.dimension import DynamicDimension
 from varve.planning.reconcile import Limits, Planner
-from varve.planning.requested import ENVIRONMENT_TAG, RANGE_END_TAG, RANGE_START_TAG, asked_partitions, has_set
+from varve.planning.requested import ENVIRONMENT_TAG
 from varve.services.postgres import connect
 
 if TYPE_CHECKING:
@@ -205,21 +205,11 @@ def _selected_datasets(
 
 
 def _asked_paths(dataset: Dataset, tags: Mapping[str, str], instance: dg.DagsterInstance) -> list[str]:
-    """Return the paths of the partitions that a run's tags name: one, or a range of them."""
+    """Return the paths of the partitions that a run's tags name."""
     try:
-        ends = asked_partitions(dataset, tags)
-        # Which keys of a set lie between two of them only Dagster knows.
-        if RANGE_START_TAG not in tags or not has_set(dataset):
-            return [key.path for key in ends]
-        definition = dataset_partitions_def(dataset)
-        assert definition is not None
-        texts = keys_in_range(definition, instance, tags[RANGE_START_TAG], tags[RANGE_END_TAG])
-        return [dataset.partitioning.from_dagster(text).path for text in texts]
+        return [key.path for key in asked_keys(dataset, tags, instance)]
     except UnknownPartition:
         return []
-    except dg.DagsterError:
-        # A key of the range was removed from its set meanwhile: the run fails and says so.
-        return [key.path for key in ends]
 
 
 @dataclass(frozen=True, slots=True)

@@ -113,10 +113,14 @@ def _single_to_multi(dependency: Dependency, parts: dict[str, _Part]) -> Compile
     multi = dependency.upstream if len(dependency.upstream.folds) == 2 else dependency.reader
     single = dependency.reader if multi is dependency.upstream else dependency.upstream
     (single_fold,) = single.folds.values()
+    first, second = map(fold_def, multi.folds.values())
+    if first == second:
+        return _covered_by_all("Dagster does not tell apart two dimensions of the same keys")
     for name, fold in multi.folds.items():
         part = parts[name] if multi is dependency.upstream else next(iter(parts.values()))
         follows = part.of == (next(iter(single.folds)) if multi is dependency.upstream else name)
-        if not _same_fold(fold, single_fold) or not follows or not _identity(part):
+        both = (fold, single_fold) if multi is dependency.upstream else (single_fold, fold)
+        if not _same_fold(*both) or not follows or not _identity(part):
             continue
         others = [other_part.compiled for other, other_part in parts.items() if other_part is not part]
         others_whole = all(isinstance(other_part.mapping, dg.AllPartitionMapping) for other_part in others)
@@ -141,12 +145,19 @@ def _same_windows() -> dg.TimeWindowPartitionMapping:
     return dg.TimeWindowPartitionMapping(0, 0, allow_nonexistent_upstream_partitions=True)
 
 
-def _same_fold(fold: Fold, other: Fold) -> bool:
-    """Return whether Dagster maps equal keys of two folds to each other; one may have more time windows."""
-    if fold_def(fold) == fold_def(other):
+def _same_fold(upstream: Fold, reader: Fold) -> bool:
+    """Return whether Dagster maps equal keys of two folds to each other; the upstream's may have more time windows.
+
+    Where it has fewer, a run of another window would fail at once: Dagster takes what it does not find for missing.
+    """
+    if fold_def(upstream) == fold_def(reader):
         return True
-    (first, *_), (second, *_) = fold, other
-    return isinstance(first, TimeDimension) and first.same_windows(second) and tiled_alike(first)
+    (first, *_), (second, *_) = upstream, reader
+    if not (isinstance(first, TimeDimension) and isinstance(second, TimeDimension)):
+        return False
+    ends_later = first.last is None or (second.last is not None and second.last <= first.last)
+    has_all = first.first <= second.first and ends_later and second.end_offset <= first.end_offset
+    return first.same_windows(second) and tiled_alike(first) and has_all
 
 
 def _fold(fold: Fold, mappings: list[DimensionMapping], reader: dict[str, Fold]) -> _Part:
@@ -229,14 +240,18 @@ def _table(mapping: DimensionMapping, rule: Same | TableReads) -> dg.PartitionMa
     return dg.StaticPartitionMapping({key: sorted(keys) for key, keys in readers.items()})
 
 
-def _overlap(mapping: DimensionMapping, rule: Overlap) -> Compiled:
+def _overlap(mapping: DimensionMapping, rule: Overlap) -> Compiled:  # noqa: PLR0911 - one for each kind of windows
     upstream, reader = mapping.upstream, mapping.reader_dimension
     assert isinstance(upstream, TimeDimension)
     assert isinstance(reader, TimeDimension)
     if upstream.same_windows(reader) and rule.first == rule.last == 0:
-        # Time windows map to the same windows, however far each side reaches. Of two sets Dagster maps the common keys.
-        alike = upstream == reader or not tiled_alike(upstream)
-        return Compiled(dg.IdentityPartitionMapping() if alike else _same_windows(), exact=True)
+        if upstream == reader:
+            return Compiled(dg.IdentityPartitionMapping(), exact=True)
+        # Time windows map to the same windows, however far each side reaches. Of two sets Dagster would take a window
+        # that only the reader has for one that is missing, and a run of it would fail at once.
+        if tiled_alike(upstream):
+            return Compiled(_same_windows(), exact=True)
+        return _covered_by_all("Dagster has the windows as two sets, which need not have the same ones")
     if not (tiled_alike(upstream) and tiled_alike(reader)):
         return _covered_by_all("Dagster has the windows as a set, whose keys it cannot lay over others")
     if upstream.timezone != reader.timezone:

@@ -8,6 +8,7 @@ Not here: the queries (varve/sql/syntax/clauses/generators.py), and sets that fo
 
 from __future__ import annotations
 
+import contextlib
 from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -27,7 +28,7 @@ from varve.stores.frames import partition_texts, texts_of
 from varve.stores.open import open_store
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     import dagster as dg
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from varve.model.batch import Batch
     from varve.model.dataset import Dataset
     from varve.model.partitions.dimension import DynamicDimension
+    from varve.model.partitions.key import Value
     from varve.planning.graph import Graph
     from varve.services.settings import Settings
 
@@ -159,6 +161,15 @@ def _key_text(dimension: DynamicDimension, value: object) -> str:
     return text
 
 
+def _parsed_keys(dimension: DynamicDimension, texts: Iterable[str]) -> set[Value]:
+    """The keys that these texts spell; a set whose keys were of another type before has others too."""
+    parsed = set()
+    for text in texts:
+        with contextlib.suppress(UnknownPartition):
+            parsed.add(dimension.parse(text))
+    return parsed
+
+
 def _follow(keys: SetKeys, dimension: DynamicDimension, sets: PartitionSets, fed: Fed) -> None:
     """Bring Dagster's set in line with what the current batches have."""
     current = keys.current()
@@ -171,7 +182,7 @@ def _follow(keys: SetKeys, dimension: DynamicDimension, sets: PartitionSets, fed
     # As long as a batch is not read, a key that it has would seem to be gone.
     if keys.source.on_removal is OnRemoval.WITHDRAW and not current.unread:
         members = set(sets.members()[keys.set_name])
-        gone = sorted(({dimension.parse(text) for text in keys.ever()} - set(wanted)) & members)
+        gone = sorted((_parsed_keys(dimension, keys.ever()) - set(wanted)) & members)
         if gone:
             sets.remove(dimension, gone)
             fed.changes.append(f"{keys.set_name}: {some([text_of(key) for key in gone], limit=3)} taken out")

@@ -30,10 +30,12 @@ from varve.dagster.internal import (
     step_of,
     step_partition_keys,
 )
+from varve.dagster.partitions.asked import asked_keys
 from varve.dagster.partitions.dynamic_sets import PartitionSets
 from varve.dagster.runs import atomic_publish
 from varve.dagster.runs.telling import Telling
 from varve.model.errors import NOTHING_LOST, AlreadyBuilding, OtherOwner, UnknownPartition, VarveError
+from varve.observe.log_lines import LogFields, set_fields
 from varve.planning.requested import ENVIRONMENT_TAG, LANDING_TAG, asked_partitions, refused, shown_partitions
 from varve.services.postgres import connect
 from varve.services.settings import ContentHash
@@ -103,6 +105,8 @@ class Builds:
             if (rejected := dataset.rejected_dataset()) is not None:
                 try:
                     open_build.rejected = self._begin(step, rejected, partitions)
+                    # What the step says from now on is of the dataset that it computes.
+                    set_fields(LogFields.of(open_build.build))
                 except BaseException as failure:
                     self.abandon(open_build, str(failure))
                     raise
@@ -290,7 +294,7 @@ class Builds:
             )
         return kept_back
 
-    def note_failures(self, run: DagsterRun, failures: Mapping[str, str]) -> None:
+    def note_failures(self, run: DagsterRun, failures: Mapping[str, str], instance: dg.DagsterInstance) -> None:
         """Note in the catalog why steps failed that had not begun a build; nothing else would note it."""
         by_step = {name.replace(".", "__"): dataset for name, dataset in self.graph.datasets.items()}
         for step, reason in failures.items():
@@ -300,7 +304,7 @@ class Builds:
             # Where the catalog cannot be reached, only Dagster's records have the failure. A run by hand may have been
             # asked for keys that are none.
             with contextlib.suppress(psycopg.Error, VarveError):
-                partitions = asked_partitions(dataset, run.tags)
+                partitions = asked_keys(dataset, run.tags, instance)
                 connection = connect(self.settings, application=f"varve {dataset} run {run.run_id[:8]}")
                 catalog = EnvironmentCatalog(connection, environment) if environment else Catalog(connection)
                 with catalog.connection:

@@ -38,8 +38,8 @@ def builds_resource(graph: Graph, project: Project) -> dg.ResourceDefinition:
             finally:
                 failures = _step_failures(context)
                 kept_back = run_builds.abandon_all(failures)
-                if context.run is not None:
-                    run_builds.note_failures(context.run, failures)
+                if context.run is not None and context.instance is not None:
+                    run_builds.note_failures(context.run, failures, context.instance)
                 if kept_back:
                     dataset_names = ", ".join(kept_back)
                     _log_error(

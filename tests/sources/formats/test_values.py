@@ -224,6 +224,39 @@ def test_parquet_is_read_by_name_and_refused_by_row() -> None:
         read(content[:-10], columns, "parquet")
 
 
+def test_the_oldest_moments_of_parquet_are_read_with_all_their_digits() -> None:
+    def old(*moments: int, unit: str = "ns") -> bytes:
+        out = io.BytesIO()
+        table = pa.table({"a": pa.array(moments, pa.timestamp(unit))})
+        pq.write_table(table, out, use_deprecated_int96_timestamps=True)
+        return out.getvalue()
+
+    columns = wanted(a="TIMESTAMP_NTZ")
+    (found,) = read(old(1_000_001_000, 0), columns, "parquet").columns
+    assert found.to_pylist() == [dt.datetime(1970, 1, 1, 0, 0, 1, 1), dt.datetime(1970, 1, 1)]  # noqa: DTZ001
+    read_chunk = read(old(1_000_001_000, 1_000_001_999), columns, "parquet")
+    assert [problem.message("row") for problem in read_chunk.problems] == [
+        f"row 2: column a: 1970-01-01 00:00:01.000001999 is not of type TIMESTAMP_NTZ: {TOO_FINE}"
+    ]
+    far = int(dt.datetime(3000, 1, 1, tzinfo=UTC).timestamp()) * 1_000_000
+    (found,) = read(old(far, 0, unit="us"), columns, "parquet").columns
+    assert found.to_pylist()[0] == dt.datetime(3000, 1, 1)  # noqa: DTZ001
+
+
+def test_a_column_that_a_file_has_twice_is_named() -> None:
+    out = io.BytesIO()
+    pq.write_table(pa.Table.from_arrays([pa.array([1]), pa.array([2]), pa.array([3])], ["a", "b", "b"]), out)
+    with pytest.raises(BadFile, match="its columns are not the declared ones: twice b"):
+        read(out.getvalue(), wanted(a="INT", b="INT"), "parquet")
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("number", ["1e10000000", "1e999999999", "-1E99999999"])
+def test_a_whole_number_of_millions_of_digits_is_refused_at_once(number: str) -> None:
+    read_chunk = read(f'{{"a": {number}}}\n'.encode(), wanted(a="BIGINT"), "jsonl")
+    assert ["is not of type BIGINT" in problem.message("line") for problem in read_chunk.problems] == [True]
+
+
 def test_avro_is_read_by_name_and_refused_by_row() -> None:
     schema = {
         "type": "record", "name": "sale", "fields": [

@@ -86,6 +86,9 @@ def refuse_columns(names: Sequence[str], reading: FileReading) -> None:
     extra = [name for name in names if name not in reading.known_names and not reading.extra]
     differences = [f"missing {', '.join(missing)}"] if missing else []
     differences += [f"not declared {', '.join(extra)}"] if extra else []
+    # Of columns of one name nobody knows which is meant.
+    twice = sorted({name for name in names if name in reading.known_names and names.count(name) > 1})
+    differences += [f"twice {', '.join(twice)}"] if twice else []
     if differences:
         raise BadFile(f"its columns are not the declared ones: {'; '.join(differences)}.")
 

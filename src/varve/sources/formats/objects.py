@@ -26,6 +26,9 @@ from varve.sources.formats.texts import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+# A number of more digits is no BIGINT.
+_MOST_DIGITS = 18
+
 
 def column(values: Sequence[Any], kind: pa.DataType, spelling: Spelling) -> tuple[pa.Array, dict[int, Exception]]:
     """The values of a column, and the errors of the refused values by their position."""
@@ -85,7 +88,8 @@ def _number(value: Any, kind: pa.DataType) -> Any:
         return nearest_float(number, kind)
     if pa.types.is_decimal(kind):
         return exact_decimal(number, kind)
-    if not number.is_finite() or number != number.to_integral_value():
+    # 1e999999999 is a whole number as well, which takes hours to write down.
+    if not number.is_finite() or number.adjusted() > _MOST_DIGITS or number != number.to_integral_value():
         raise ValueError(value)
     return whole(int(number), kind)
 

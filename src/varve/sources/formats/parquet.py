@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from varve.sources.formats import objects
 from varve.sources.formats.checks import TEXT_CHARACTERS, shown
@@ -21,6 +22,11 @@ from varve.sources.formats.texts import reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+
+    import pyarrow.parquet as pq
+
+# About how far from 1970 a moment in nanoseconds may be.
+_MOST_MICROS = 9_200_000_000_000_000
 
 
 def parquet_chunks(file: Any, reading: FileReading, key: Mapping[str, Any]) -> Iterator[Chunk]:
@@ -40,7 +46,8 @@ def parquet_chunks(file: Any, reading: FileReading, key: Mapping[str, Any]) -> I
     metadata = parquet.metadata
     ends = list(itertools.accumulate(metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)))
     place = 0
-    for batch in parquet.iter_batches(CHUNK_ROWS, columns=[*reading.names, *(column.name for column in keys)]):
+    names = [*reading.names, *(column.name for column in keys)]
+    for batch in _batches(file, parquet, names):
         builder = ChunkBuilder(range(place + 1, place + 1 + batch.num_rows), {})
         for column in (*reading.columns, *keys):
             values = batch.column(batch.schema.get_field_index(column.name))
@@ -56,6 +63,31 @@ def parquet_chunks(file: Any, reading: FileReading, key: Mapping[str, Any]) -> I
             builder.add(array, _LazyValues(values), words, column, key if column in keys else None)
         yield builder.chunk(_row_of(batch), None if len(ends) < 2 else lambda row: bisect.bisect_left(ends, row) + 1)
         place += batch.num_rows
+
+
+def _batches(file: Any, parquet: pq.ParquetFile, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """The rows of these columns, with all the digits that a moment has in the file.
+
+    The oldest type of moments (INT96) is read as microseconds, because nanoseconds reach from 1677 to 2262 only. Where
+    all moments of a batch lie there, they are read as nanoseconds, so that no digit is cut in silence.
+    """
+    import pyarrow.parquet as pq
+
+    batches = parquet.iter_batches(CHUNK_ROWS, columns=[*names])
+    columns = map(parquet.schema.column, range(len(parquet.schema)))
+    if not (old := [column.path for column in columns if column.physical_type == "INT96" and column.path in names]):
+        yield from batches
+        return
+    finer = pq.ParquetFile(file).iter_batches(CHUNK_ROWS, columns=old)
+    for batch, fine in zip(batches, finer, strict=True):
+        whole = batch
+        for name in old:
+            moments, at = batch.column(name), batch.schema.get_field_index(name)
+            lowest, highest = (value.value for value in pc.min_max(moments).values())
+            if lowest is None or (lowest > -_MOST_MICROS and highest < _MOST_MICROS):
+                field = fine.schema.field(name)
+                whole = whole.set_column(at, field, fine.column(name))
+        yield whole
 
 
 class _LazyValues(Sequence[Any]):

@@ -83,7 +83,7 @@ def test_where_a_window_is_open_readers_are_moved_only_if_that_is_meant(shop: St
     before = shop.totals()
     by_month(shop)
     looked = shop.json("evolve", "shop.totals", "--dry-run")
-    assert shop.json("env", "list") == []
+    assert [each for each in shop.json("env", "list") if shop.db in each["name"]] == []
     with pytest.raises(NotClosed, match=r"readers would miss \d+ partitions? .* with --incomplete"):
         shop.varve("evolve", "shop.totals")
     assert shop.totals() == before
@@ -95,7 +95,7 @@ def test_where_a_window_is_open_readers_are_moved_only_if_that_is_meant(shop: St
     lacking = done["lacking"][f"{shop.db}.totals"]
     assert len(lacking) == sum(f"{day:%Y-%m}" not in closed for day in DAYS)
     assert all("from which nothing of the new generation is made" in reason for reason in lacking.values())
-    assert shop.json("env", "list") == []
+    assert [each for each in shop.json("env", "list") if shop.db in each["name"]] == []
 
 
 @pytest.mark.filterwarnings("ignore:Non-compliant tag keys:DeprecationWarning")

@@ -209,6 +209,16 @@ def test_a_function_of_python_that_reads_sql_is_computed_with_its_expectations(
     assert values["reads"][0]["partition"] == "day=2026-11-01"
 
 
+def test_rows_of_other_partitions_are_refused_as_by_a_run(shop: Shop) -> None:
+    moved = 'sales.withColumn("day", F.date_add("day", 1)).groupBy('
+    text = STOCK.format(db=shop.db).replace("sales.groupBy(", moved)
+    (shop.assets / "stock.py").write_text(f"from pyspark.sql import functions as F\n{text}", encoding="utf-8")
+    shop.sell("2026-11-01", [(1, "pen", "2.50")])
+    done = shop.run("preview", "shop.stock", "day=2026-11-01")
+    assert isinstance(done.exception, BadInput)
+    assert "1 of 1 rows lie outside the partitions of this run" in str(done.exception)
+
+
 def test_the_commands_of_the_page_do_what_it_says(shop: Shop) -> None:
     shop.sql("revenue", REVENUE)
     shop.sell("2026-11-01", [(1, "pen", "2.50")])

@@ -65,3 +65,22 @@ def test_a_broken_module_of_commands_is_told_and_varves_own_go_on(folder: Path, 
     (line,) = done.stderr.splitlines()
     assert line.startswith(f"{folder}/varve.toml names greetings for commands of its own, and it cannot be used: ")
     assert reason in line
+
+
+@pytest.mark.parametrize(
+    ("raised", "code", "said"),
+    [
+        # As PostgreSQL ends a session that it has lost at a commit: nobody knows then whether it was made.
+        ("psycopg.errors.AdminShutdown('terminating connection')", 1, "PostgreSQL broke off"),
+        ("LookupError('a cell')", 2, "This is a defect of Varve"),
+    ],
+)
+def test_what_ends_in_a_way_that_nobody_has_foreseen_says_only_what_is_known(
+    folder: Path, raised: str, code: int, said: str
+) -> None:
+    (folder / "greetings.py").write_text(f"import psycopg\n{GREETING.replace('print(', f'raise {raised}  # (')}")
+    done = varve("greet", cwd=folder)
+    assert done.returncode == code
+    assert said in done.stderr
+    assert "A publish is whole or has not happened" in done.stderr
+    assert "othing was published" not in done.stderr

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from io import StringIO
-
-from rich.console import Console
+from typing import TYPE_CHECKING
 
 from varve.cli.batches import history
 from varve.cli.environments import report
 from varve.cli.plan import backfill, tasks
 from varve.cli.plan import show as show_command
+from varve.cli.printing import open_console
 
-TEXT = "[/tmp] of m[key], [red]"
+if TYPE_CHECKING:
+    from rich.console import Console
+
+TEXT = "[/tmp] of m[key], [red] :id: 00:ab:12:cd"
 
 
 def opened() -> Console:
-    return Console(file=StringIO(), width=300)
+    console = open_console()
+    console.file, console.width = StringIO(), 300
+    return console
 
 
 def printed(console: Console) -> str:

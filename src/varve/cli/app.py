@@ -18,7 +18,6 @@ from pathlib import Path  # noqa: TC003 - typer reads the annotations
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from varve.cli.batches import keeping, warehouse
 from varve.cli.captures import commands as cdc_commands
@@ -26,7 +25,7 @@ from varve.cli.environments import commands as environment_commands
 from varve.cli.environments import promoting
 from varve.cli.observe import commands as observe_commands
 from varve.cli.plan import key_commands, planning
-from varve.cli.printing import open_console, without_secrets
+from varve.cli.printing import open_console, open_error_console, without_secrets
 from varve.cli.project_commands import add_commands_of_project
 from varve.cli.rows import commands as row_commands
 from varve.cli.servers import commands as service_commands
@@ -44,6 +43,7 @@ app = typer.Typer(
 console = open_console()
 # What a person mends outside of Varve: a full disk, or files that belong to somebody else.
 _OF_THE_MACHINE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT}
+_WHOLE_OR_NOT = "A publish is whole or has not happened: `varve history DATASET` says which."
 # Nearly all that a command makes is modules and plans, which stay until it ends: Python's own way, to look for garbage
 # after every 700 objects, takes a sixth of the processor time of `varve why`.
 _GARBAGE_AFTER = (300_000, 20, 50)
@@ -259,20 +259,35 @@ def main() -> None:
         add_commands_of_project(app, sys.argv[1:])
         app()
     except VarveError as error:
-        Console(stderr=True).print(f"[red]{type(error).__name__}:[/] ", end="")
-        Console(stderr=True).print(without_secrets(error), markup=False, highlight=False, soft_wrap=True)
+        open_error_console().print(f"[red]{type(error).__name__}:[/] ", end="")
+        open_error_console().print(without_secrets(error), markup=False, highlight=False, soft_wrap=True)
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)
     except Exception as error:  # noqa: BLE001 - the outermost frame: say whose fault it is, then show it
         if isinstance(error, OSError) and error.errno in _OF_THE_MACHINE:
-            Console(stderr=True).print(f"[red]{type(error).__name__}:[/] ", end="")
-            Console(stderr=True).print(without_secrets(error), markup=False, highlight=False, soft_wrap=True)
-            Console(stderr=True).print("Make room, or give the right to it, and run the command again.")
+            open_error_console().print(f"[red]{type(error).__name__}:[/] ", end="")
+            open_error_console().print(without_secrets(error), markup=False, highlight=False, soft_wrap=True)
+            open_error_console().print("Make room, or give the right to it, and run the command again.")
             sys.exit(1)
-        stderr = Console(stderr=True)
+        if _is_lost_server(error):
+            open_error_console().print(f"[red]{type(error).__name__}:[/] ", end="")
+            open_error_console().print(without_secrets(error).strip(), markup=False, highlight=False, soft_wrap=True)
+            open_error_console().print(
+                f"PostgreSQL broke off. {_WHOLE_OR_NOT} Run the command again when PostgreSQL is back.", soft_wrap=True
+            )  # fmt: skip
+            sys.exit(1)
+        stderr = open_error_console()
         with stderr.capture() as text:
             stderr.print_exception()
         stderr.file.write(without_secrets(text.get()))
-        Console(stderr=True).print("[red]This is a defect of Varve, not of your data.[/] Nothing was published.")
+        open_error_console().print(
+            f"[red]This is a defect of Varve, not of your data.[/] {_WHOLE_OR_NOT}", soft_wrap=True
+        )  # fmt: skip
         sys.exit(2)
+
+
+def _is_lost_server(error: Exception) -> bool:
+    """Whether a session with PostgreSQL ended, or was refused; where no command imported it, there was none."""
+    psycopg = sys.modules.get("psycopg")
+    return psycopg is not None and isinstance(error, psycopg.OperationalError)

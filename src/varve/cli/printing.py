@@ -22,8 +22,14 @@ class Table(rich.table.Table):
 
 def open_console() -> Console:
     """Return a console as wide as the terminal; without a terminal and COLUMNS, one of 160 columns."""
-    console = Console()
-    return console if console.is_terminal or "COLUMNS" in os.environ else Console(width=_FILE_COLUMNS)
+    # Without emoji: rich would make a picture of a part of a value such as 00:ab:12, or of SQL such as ':id:'.
+    console = Console(emoji=False)
+    return console if console.is_terminal or "COLUMNS" in os.environ else Console(width=_FILE_COLUMNS, emoji=False)
+
+
+def open_error_console() -> Console:
+    """Return a console for what is said beside the output: errors and progress."""
+    return Console(stderr=True, emoji=False)
 
 
 def without_secrets(value: object) -> str:

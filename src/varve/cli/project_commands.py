@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-
-from varve.cli.printing import without_secrets
+from varve.cli.printing import open_error_console, without_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,7 +32,7 @@ def add_commands_of_project(main_app: typer.Typer, words: Sequence[str]) -> None
         except Exception as error:  # noqa: BLE001 - whatever the module of somebody else raises
             reason = str(error) if isinstance(error, NoProject) else f"{type(error).__name__}: {error}"
             message = f"{project.file} names {name} for commands of its own, and it cannot be used: {reason} Mend it."
-            Console(stderr=True).print(without_secrets(message), markup=False, highlight=False, soft_wrap=True)
+            open_error_console().print(without_secrets(message), markup=False, highlight=False, soft_wrap=True)
             continue
         main_app.registered_commands += project_app.registered_commands
         for group in project_app.registered_groups:

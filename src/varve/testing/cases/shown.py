@@ -61,7 +61,7 @@ def outcome_text(outcome: Outcome, width: int = _WIDTH) -> str:
     if outcome.difference is None:
         return outcome.message
     file = io.StringIO()
-    console = Console(file=file, width=width, color_system=None, force_terminal=False)
+    console = Console(file=file, width=width, color_system=None, force_terminal=False, emoji=False)
     console.print(difference_table(outcome.difference))
     legend = "-  not made   +  not expected   ~  expected → made"
     return f"{outcome.message}\n{file.getvalue().rstrip()}\n{legend}"

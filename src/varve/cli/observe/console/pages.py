@@ -132,7 +132,9 @@ class Pages:
 
         # What it was made from says it already, where a run would read the same batches.
         reads = [] if trace is not None and _is_the_same(reasons["reads"], trace["inputs"]) else reasons["reads"]
-        earlier = next((batch["batch_id"] for batch in batches if batch["state"] == "retired"), None)
+        # Those of an environment were never current, and nobody goes back to one.
+        been_current = [batch for batch in batches if batch["state"] == "retired" and batch["published_at"]]
+        earlier = been_current[0]["batch_id"] if been_current else None
         return {
             **reasons, "at": seen.at, "state": str(reasons["state"]), "batches": batches, "trace": trace,
             "reads": reads[:_LISTED], "more_reads": max(0, len(reads) - _LISTED),

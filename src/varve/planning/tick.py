@@ -123,7 +123,8 @@ class Tick:
             self._schedule_next_window(dataset)
             paths = paths | self._ended_windows(dataset, self._ended_since[name])
             count = len(paths)
-        if count:
+        # Where a look at all of it finds nothing, what was judged before is still to be forgotten.
+        if count or whole:
             self._refuse_explosion(dataset, count)
             # The facts of a few partitions are read by name, however large the dataset is.
             self._judge(dataset, edges, paths, whole=whole, at_once=whole and 4 * len(paths) > count)
@@ -203,8 +204,8 @@ class Tick:
             if (later := timing.there_from(keys.key(path))) is not None:
                 judgement = _not_there(judgement, later)
             self._settle(dataset, own_judgements, path, judgement, changed_paths, has_fact=path in facts)
-            if judgement.state is State.WAITING and boundaries:
-                # What it waits for may be past its retention then, and never come.
+            if judgement.state in {State.WAITING, State.ON_HOLD, State.FAILED} and boundaries:
+                # What it waits for may be past its retention then, and never come; what it misses is no change then.
                 heapq.heappush(self._memory.moments, (float(min(boundaries)), name, path))
         for path in unwanted:
             judgement = _unwanted(dataset, facts.get(path, NOTHING), code, has_key=keys.key(path) is not None)
@@ -232,16 +233,19 @@ class Tick:
     def _inputs_of_open_window(
         self, edge_paths: EdgePaths, wants: Sequence[str], facts: Mapping[str, Fact]
     ) -> Sequence[str]:
-        """What a partition with an open window, or without one, waits for: what is there, and complete windows."""
+        """What a partition with an open window, or without one, waits for: what is there or comes, and what is over."""
         upstream = edge_paths.edge.upstream
         time, keys = upstream.partitioning.time, self._key_cache(upstream)
         if time is None:
             return wants
         complete = time.calendar.floor(int(self._at // 1))
+        judged = self._memory.judgements[upstream.name]
         return [
             path
             for path in wants
             if (path in facts and facts[path].batch)
+            # One that is about to get its first batch would be read a moment later, by a second run.
+            or ((judgement := judged.get(path)) is not None and judgement.pending)
             or ((key := keys.key(path)) is not None and time.start_of(time.value_in(key)) < complete)
         ]
 

@@ -84,18 +84,20 @@ class Inputs:
         seen = set[tuple[str, str]]()
         if dataset.arrives:
             self._landed(dataset, path, fact, trace, seen)
-        whole = True
+        whole, not_followed = True, set[str]()
         for read in reads:
             # A batch of earlier code may have been made from other columns.
             by_columns = read.columns is not None and fact.made_by == MadeBy.DEPLOYED
             within = dataset.policy.rebuilds_within(read.source)
             last_change = None if within is None or window_end is None or not fact.batch else window_end + within
             columns = read.columns if by_columns else None
+            if last_change is not None and now >= last_change:
+                not_followed.add(read.source)
             whole &= self._read(read._replace(columns=columns, last_change=last_change), trace, seen, now, window_end)
         # An input that is not there any more is a change too, unless the partition still waits for it.
         gone = [
             InputName(*name) for name in sorted(trace.keys() - seen)
-            if whole and fact.batch and not self._is_accepted(*name, "")
+            if whole and fact.batch and name[0] not in not_followed and not self._is_accepted(*name, "")
         ]  # fmt: skip
         self.changed = ChangedInputs(frozenset(self._new), frozenset(gone))
 
@@ -142,6 +144,9 @@ class Inputs:
             judgement = read.judged.get(path) if follows else None
             if judgement is not None and judgement.pending and (read.source, path) not in self._awaited:
                 self.pending.append(f"{read.source} {path}")
+                if read.last_change is not None:
+                    # From then on it is not followed any more.
+                    self.until = min(self.until or float("inf"), read.last_change)
             fact = read.facts.get(path)
             if fact is None or not fact.batch:
                 past += self._is_past(read, path, trace, seen)

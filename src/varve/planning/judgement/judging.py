@@ -103,7 +103,8 @@ def judge(  # noqa: PLR0911, PLR0912 - one for each state
             until=inputs.until,
         )
     if inputs.pending:
-        return Judgement(State.WAITING, f"{cause.reason}, and waits for {some(inputs.pending, limit=3)}", pending=True)
+        reason = f"{cause.reason}, and waits for {some(inputs.pending, limit=3)}"
+        return Judgement(State.WAITING, reason, pending=True, until=inputs.until)
     # A backfill that is paused launches nothing, and gives no other cause a reason to.
     marks = [mark for mark in fact.marks if not mark.paused]
     if on_hold := hold_reason(code, fact.made_by, marked=bool(marks)):
@@ -114,7 +115,7 @@ def judge(  # noqa: PLR0911, PLR0912 - one for each state
                 State.ON_HOLD, f"{cause.reason}, but {_past(inputs)}; `varve backfill` computes it without"
             )
         cause = replace(cause, reason=f"{cause.reason}, although {_past(inputs)}", changed=UNCHANGED)
-    if scheduled_at is not None and not cause.backfill:
+    if scheduled_at is not None and not (marks or cause.backfill):
         at = instant(scheduled_at).isoformat(timespec="seconds")
         return Judgement(State.WAITING, f"{cause.reason}, and waits for its schedule until {at}", until=scheduled_at)
     since = max([inputs.newest, fact.arrived, cause.period, *(mark.number / 1000 for mark in marks)])

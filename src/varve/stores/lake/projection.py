@@ -139,10 +139,14 @@ def refuse_foreign(spark: SparkSession, catalog: Catalog, layout: Layout, datase
     """
     if catalog.shown_columns(dataset.name) is not None or not spark.catalog.tableExists(table_name(dataset)):
         return
-    location = described_location(spark.sql(f"DESCRIBE EXTENDED {table_name(dataset)}").collect())
+    rows = spark.sql(f"DESCRIBE EXTENDED {table_name(dataset)}").collect()
+    location = described_location(rows)
     ours = open_files(layout.table(dataset))[1]
     place = "" if location is None else open_files(location)[1]
-    if place != ours and not place.startswith(f"{ours}/"):
+    # Of another deployment, with another lake: where two share a metastore, the table shows what was published last.
+    lies_in_a_lake = f"{place}/".endswith(f"/{dataset.db}/{dataset.table}/") or f"/{dataset.table}/{WHOLE}/" in place
+    is_external = any(row[0] == "Type" and row[1] == "EXTERNAL" for row in rows)
+    if place != ours and not place.startswith(f"{ours}/") and not (is_external and lies_in_a_lake):
         what = "a view" if location is None else f"a table, which lies at {location},"
         raise VarveError(
             f"{dataset}: {what} of the metastore has its name, and is not Varve's: {NOTHING_LOST} Its own table would "

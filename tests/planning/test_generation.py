@@ -79,6 +79,34 @@ def test_rows_are_taken_over_where_nothing_is_lost_without_a_word() -> None:
     assert not_rewritable(before, shape_of(dataset(dimensions=(of_days("2012-12-31", grain=Grain.WEEK),))))
 
 
+@pytest.mark.parametrize(
+    ("was", "now", "taken_over"),
+    [
+        # Spark casts structs by the place of their fields: another order would exchange the values.
+        ("STRUCT<lat: DOUBLE, lon: DOUBLE>", "STRUCT<lon: DOUBLE, lat: DOUBLE>", False),
+        ("STRUCT<lat: DOUBLE, lon: DOUBLE>", "STRUCT<lat: DOUBLE, lon: DOUBLE, alt: DOUBLE>", False),
+        ("STRUCT<lat: DOUBLE, lon: DOUBLE>", "STRUCT<lat: FLOAT, lon: STRING>", True),
+        ("ARRAY<STRUCT<net: INT, gross: INT>>", "ARRAY<STRUCT<gross: INT, vat: INT>>", False),
+        ("ARRAY<INT>", "ARRAY<BIGINT>", True),
+        ("MAP<STRING, INT>", "MAP<STRING, BIGINT>", False),
+        ("STRUCT<m: MAP<STRING, INT>, n: INT>", "STRUCT<m: MAP<STRING, INT>, n: BIGINT>", False),
+        ("STRUCT<lat: DOUBLE>", "STRING", False),
+        ("STRING", "ARRAY<STRING>", False),
+        ("DATE", "INT", False),
+        ("BINARY", "BIGINT", False),
+        ("BOOLEAN", "DATE", False),
+        ("DATE", "TIMESTAMP", True),
+        ("TIMESTAMP", "BIGINT", True),
+        ("BOOLEAN", "INT", True),
+        ("BINARY", "STRING", True),
+        ("DECIMAL(10,2)", "DECIMAL(8,2)", True),
+    ],
+)
+def test_values_are_taken_over_where_they_can_be_cast_by_name(was: str, now: str, taken_over: bool) -> None:  # noqa: FBT001
+    before, after = (shape_of(dataset(PRODUCT, Column("at", ColumnType(kind)))) for kind in (was, now))
+    assert (not_rewritable(before, after) == "") is taken_over
+
+
 def test_a_declaration_in_the_catalog_says_all_of_it() -> None:
     declared = dataset(PRODUCT, Column("pieces", ColumnType.INT, "how many", was=("sold",)))
     kept = columns_of(declaration(declared))

@@ -125,6 +125,28 @@ def widens(narrow: ColumnType, wide: ColumnType) -> bool:
     return wide.kind in _WIDER.get(narrow.kind, frozenset())
 
 
+_MOMENTS = frozenset({Kind.DATE, Kind.TIMESTAMP, Kind.TIMESTAMP_NTZ})
+_NUMBERS = frozenset({Kind.TINYINT, Kind.SMALLINT, Kind.INT, Kind.BIGINT, Kind.FLOAT, Kind.DOUBLE, Kind.DECIMAL})
+
+
+def casts(before: ColumnType, after: ColumnType) -> bool:
+    """Whether Spark casts values of the first type to the second and back, and can tell whether they stayed the same.
+
+    It casts structs field by field in their order, whatever the fields are called, and compares no maps.
+    """
+    kinds = {before.kind, after.kind}
+    if Kind.MAP in kinds:
+        return False
+    if before.nested or after.nested:
+        names, names_now = ([name for name, _ in kind.parts] for kind in (before, after))
+        if len(kinds) > 1 or names != names_now:
+            return False
+        return all(casts(old, new) for (_, old), (_, new) in zip(before.parts, after.parts, strict=True))
+    if Kind.STRING in kinds or len(kinds) == 1 or kinds <= _MOMENTS or kinds <= _NUMBERS | {Kind.BOOLEAN}:
+        return True
+    return Kind.TIMESTAMP in kinds and kinds - {Kind.TIMESTAMP} <= _NUMBERS
+
+
 def _problems(
     known: dict[str, Column], added: Sequence[Column], removed: Sequence[Column], retyped: Iterable[Column]
 ) -> Iterable[str]:

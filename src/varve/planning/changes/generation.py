@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from varve.model.dataset import StoreKind
-from varve.model.evolution import DeclaredColumns, evolution, former_problems, partition_problems
+from varve.model.evolution import DeclaredColumns, casts, evolution, former_problems, partition_problems
 from varve.model.partitions.own_calendar import changed_windows
 
 if TYPE_CHECKING:
@@ -168,4 +168,10 @@ def not_rewritable(before: Shape, after: Shape) -> str:
         return f"{gone} goes while {come} comes; where it is the same column, say RENAMED FROM."
     if needed := [column.name for column in added if not column.nullable]:
         return f"{', '.join(needed)} cannot be NULL, and those rows have no value of it."
+    for column in after.columns.data:
+        source = sources.get(column.name)
+        if source is not None and source.type != column.type and not casts(source.type, column.type):
+            return (
+                f"{column.name} was {source.type} and is {column.type} now, as which its values cannot be taken over."
+            )
     return ""

@@ -11,7 +11,7 @@ import pytest
 
 from varve.dagster.partitions.definitions import dataset_partitions_def
 from varve.dagster.partitions.sets_sensor import fill
-from varve.model.partitions.windows import why_not_there
+from varve.model.partitions.windows import kept_from, why_not_there
 from varve.sql.sql_project import compiled
 from varve.sql.syntax.errors import SourceFile, SqlErrors
 from varve.sql.syntax.formatting import formatted
@@ -55,6 +55,37 @@ def test_the_windows_are_the_last_that_are_complete(arguments: str, windows: int
         assert abs(len(there) - windows) <= ("HOUR" in arguments and "Kolkata" not in arguments)
         assert there == starts[-len(there) :]
         assert time.calendar.following(there[-1]) == time.calendar.floor(int(at))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "windows"),
+    [
+        ("INTERVAL 1 MONTH, LAST 1 MONTH", 1),
+        ("INTERVAL 1 MONTH, LAST 3 MONTHS", 3),
+        ("INTERVAL 1 MONTH, LAST 1 YEAR", 12),
+        ("INTERVAL 1 MONTH, LAST 5 YEARS, TIMEZONE 'America/New_York'", 60),
+        ("CRON '0 0 1 * *', LAST 2 MONTHS, TIMEZONE 'Asia/Kolkata'", 2),
+        ("INTERVAL 1 QUARTER, LAST 2 QUARTERS", 2),
+        ("INTERVAL 3 MONTHS, LAST 9 MONTHS", 3),
+        ("INTERVAL 1 YEAR, LAST 2 YEARS", 2),
+        ("INTERVAL 1 DAY, LAST 2 DAYS, TIMEZONE 'America/New_York'", 2),
+        ("INTERVAL 1 DAY, LAST 30 DAYS, TIMEZONE 'America/New_York'", 30),
+        ("INTERVAL 1 WEEK, LAST 4 WEEKS, TIMEZONE 'Europe/Berlin'", 4),
+    ],
+)
+def test_there_are_as_many_as_it_says_on_any_day(arguments: str, windows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In long and in short months, in leap years, and where the clock has just gone forward or back."""
+    for year in range(2023, 2029):
+        for month, day in ((1, 2), (2, 28), (3, 1), (3, 5), (3, 13), (4, 1), (5, 31), (8, 1), (11, 7), (12, 31)):
+            now = pendulum.datetime(year, month, day, 17)
+            monkeypatch.setattr(pendulum, "now", lambda timezone="UTC", now=now: now.in_timezone(timezone))
+            dataset = recent(arguments)
+            time, retention = dataset.partitioning.time, dataset.policy.retention
+            assert time is not None
+            assert retention is not None
+            kept = kept_from(time, retention, now.timestamp())
+            starts = [time.start_of(value) for value in time.keys(now=now)]
+            assert len([start for start in starts if start >= kept]) == windows, now
 
 
 def test_dagster_has_the_same_windows() -> None:

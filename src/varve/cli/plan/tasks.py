@@ -23,7 +23,7 @@ from varve.dagster.discovery import graph_of_folder
 from varve.model.errors import ServiceUnavailable, UnknownPartition, VarveError
 from varve.model.partitions.dimension import TimeDimension
 from varve.model.partitions.partitioning import Partitioning
-from varve.model.partitions.windows import kept_from
+from varve.model.partitions.windows import kept_from, retired_until
 from varve.planning.judgement.judgement import State
 from varve.planning.mapping.dimension_mapping import everything
 from varve.planning.mapping.partition_subset import TimeSpans, choice_of, values_of
@@ -94,7 +94,7 @@ def _as_of(dataset: Dataset, now: dt.datetime) -> Dataset:
     time, retention = dataset.partitioning.time, dataset.policy.retention
     assert time is not None
     assert retention is not None
-    start = time.calendar.floor(time.calendar.floor(int(now.timestamp())) - int(retention.total_seconds()))
+    start = time.calendar.floor(retired_until(time, retention, now.timestamp()))
     if start >= time.first:
         return dataset
     moved = replace(time, start=pendulum.from_timestamp(start, tz=time.timezone))

@@ -11,6 +11,8 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+import pendulum
+
 from varve.model.errors import counted
 from varve.model.partitions.calendar import first_from
 from varve.model.partitions.key import text_of
@@ -53,12 +55,20 @@ def there_from(time: TimeDimension, start: int) -> int:
     return start
 
 
+def retired_until(time: TimeDimension, retention: dt.timedelta, now: float) -> int:
+    """The end of the last window whose retention is over at `now`, or a moment before the next one's end.
+
+    It is counted back from the last boundary between windows, so that it changes once for each window; in whole days by
+    the clock of the zone, of which one may have 23 or 25 hours, and then in seconds.
+    """
+    days, seconds = divmod(int(retention.total_seconds()), 86_400)
+    boundary = pendulum.from_timestamp(time.calendar.floor(int(now // 1)), tz=time.timezone)
+    return int(boundary.subtract(days=days).timestamp()) - seconds
+
+
 def kept_from(time: TimeDimension, retention: dt.timedelta, now: float) -> int:
     """The start of the first window whose retention is not over at `now`; both in seconds since 1970."""
-    # Retention is counted back from the last boundary between windows, so that the answer changes once for each window
-    # (as in varve/planning/judgement/timing.py).
-    earliest = time.calendar.floor(int(now // 1)) - int(retention.total_seconds())
-    return max(time.first, first_from(time.calendar, earliest))
+    return max(time.first, first_from(time.calendar, retired_until(time, retention, now)))
 
 
 def why_not_there(time: TimeDimension, start: int, now: float, retention: dt.timedelta | None = None) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from varve.model.partitions.calendar import last_end
-from varve.model.partitions.windows import there_from
+from varve.model.partitions.windows import retired_until, there_from
 from varve.model.reads import All, Latest
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class Timing:
 
     Attributes:
         needed: whether window ends matter to the dataset at all: for refresh, retention or a deadline.
-        boundary: the last boundary between two windows, whether the dimension has these windows or not.
+        retired_until: the end of the last window whose retention is over; None where all are kept.
         complete: the end of its last complete window.
         left_alone: the end of the last complete window that is not refreshed any more; None without refresh.
         known_until: the end of the last window that is a partition; see `TimeDimension.known_until`.
@@ -39,7 +39,7 @@ class Timing:
 
     dataset: Dataset
     needed: bool = False
-    boundary: float = 0.0
+    retired_until: float | None = None
     complete: float = 0.0
     left_alone: float | None = None
     known_until: float = float("inf")
@@ -71,9 +71,10 @@ class Timing:
         for _ in range(policy.refresh_last):
             until = last_end(time.calendar, until - 1)
         left_alone = float(until) if policy.refresh_last else None
+        over = None if policy.retention is None else float(retired_until(time, policy.retention, at))
         return cls(
-            dataset, needed=True, boundary=boundary, complete=complete, left_alone=left_alone, known_until=known_until,
-            at=at, tick=tick, known_at_tick=known_at_tick,
+            dataset, needed=True, retired_until=over, complete=complete, left_alone=left_alone,
+            known_until=known_until, at=at, tick=tick, known_at_tick=known_at_tick,
         )  # fmt: skip
 
     def window_end(self, key: PartitionKey | None) -> float | None:
@@ -99,10 +100,9 @@ class Timing:
 
     def is_over(self, window_end: float | None) -> bool:
         """Whether the retention of a window with this end is over."""
-        retention = self.dataset.policy.retention
-        if retention is None or window_end is None:
+        if self.retired_until is None or window_end is None:
             return False
-        return window_end + retention.total_seconds() <= self.boundary
+        return window_end <= self.retired_until
 
     def scheduled_at(self, key: PartitionKey | None, batch: int, since: float) -> float | None:
         """The tick of the schedule before which a partition is not computed; None where it may be computed now.

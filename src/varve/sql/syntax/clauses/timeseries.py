@@ -36,6 +36,8 @@ _DAYS = {"MONTH": 31, "QUARTER": 92, "YEAR": 366}
 _MOST_YEARS = 1_000
 UNITS = (*_SECONDS, *_MONTHS)
 _SHORT = dt.timedelta(days=92)
+# A month has four weeks and more, in February with an hour less where the clock goes forward.
+_LONGEST_WEEKS = 27 * 86_400
 # `CALENDAR 'nyse'` is the file `nyse.calendar` beside the SQL file, or in a folder above it.
 ENDING = ".calendar"
 _NAMED = re.compile(r"\bCALENDAR\s+'([^']*)'", re.IGNORECASE)
@@ -76,7 +78,11 @@ def parse_timeseries(at: Cursor, variable: str, start: int) -> TimeSeries:
         window_start = first_from(calendar_of(tiling, timezone), int(first.timestamp()))
         first = pendulum.from_timestamp(window_start, tz=timezone)
     _check_bounds(at, tiling, first, end, spans, span)
-    return TimeSeries(variable, tiling, first, end, _retention(arguments), span, moves="LAST" in arguments)
+    kept = _retention(arguments)
+    if "LAST" in arguments and arguments["LAST"][1] in _MONTHS and _has_months(tiling, first):
+        number, unit = arguments["LAST"]
+        kept = _fewest_days(number * _MONTHS[unit])
+    return TimeSeries(variable, tiling, first, end, kept, span, moves="LAST" in arguments)
 
 
 def _arguments(at: Cursor) -> tuple[dict[str, Any], dict[str, Span]]:
@@ -179,6 +185,20 @@ def _first(at: Cursor, arguments: dict[str, Any], timezone: str, spans: dict[str
         return _moment(at, arguments["START"], timezone, spans["START"])
     length = _as_time(*arguments["LAST"])
     return (pendulum.now(timezone) - length).start_of("month" if length < _SHORT else "year")
+
+
+def _has_months(tiling: Tiling, first: pendulum.DateTime) -> bool:
+    """Whether its windows are months of the calendar, or several of them."""
+    if isinstance(tiling, Every | Calendar):
+        return False
+    start = int(first.timestamp())
+    return calendar_of(tiling, first.timezone_name or "UTC").following(start) - start > _LONGEST_WEEKS
+
+
+def _fewest_days(months: int) -> dt.timedelta:
+    """The length of the shortest span of so many months: of months, as many end within it, and never one more."""
+    starts = [pendulum.date(1896 + number // 12, number % 12 + 1, 1) for number in range(12 * 8)]
+    return dt.timedelta(days=min((start.add(months=months) - start).days for start in starts))
 
 
 def _retention(arguments: dict[str, Any]) -> dt.timedelta | None:

@@ -40,6 +40,41 @@ def test_a_reader_cannot_hide_its_snapshot_by_our_name(shop: Shop, settings: Set
     shop.catalog.release(build)
 
 
+def test_within_a_transaction_it_is_seen_too_that_a_reader_has_ended(shop: Shop, settings: Settings) -> None:
+    """As where a dataset moves to the warehouse: PostgreSQL shows a transaction the sessions of its first look."""
+    sales = dataset()
+    shop.publish(sales, {key(1): [("pen", 1)]})
+    with psycopg.connect(warehouse_url(settings)) as reader, ThreadPoolExecutor() as pool:
+        reader.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        reader.execute("select 1").fetchone()
+        build = shop.stage(sales, {key(1): [("pen", 2)]})
+
+        def end_soon() -> None:
+            time.sleep(0.5)
+            reader.rollback()
+
+        ending = pool.submit(end_soon)
+        with shop.catalog.connection.transaction():
+            publish.publish(shop.catalog, build, seconds=20)
+        ending.result(30)
+        assert reader.execute(f"select sold from {sales}".encode()).fetchall() == [(2,)]
+    shop.catalog.release(build)
+
+
+def test_within_a_transaction_who_begins_to_read_meanwhile_is_not_waited_for(shop: Shop, settings: Settings) -> None:
+    """Its oldest transaction is the one of the publish."""
+    sales = dataset()
+    shop.publish(sales, {key(1): [("pen", 1)]})
+    build = shop.stage(sales, {key(1): [("pen", 2)]})
+    with psycopg.connect(warehouse_url(settings)) as reader:
+        reader.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        with shop.catalog.connection.transaction():
+            shop.catalog.connection.execute("select pg_current_xact_id()")
+            reader.execute("select 1").fetchone()
+            publish.publish(shop.catalog, build, seconds=0.5)
+    shop.catalog.release(build)
+
+
 def test_a_reader_that_takes_another_name_while_we_wait_is_still_waited_for(shop: Shop, settings: Settings) -> None:
     sales = dataset()
     shop.publish(sales, {key(1): [("pen", 1)]})

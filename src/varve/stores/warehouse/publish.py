@@ -45,7 +45,8 @@ _LOCK_TIMEOUT = "select set_config('lock_timeout', %s, true)"
 _NO_LOCK_TIMEOUT = "set local lock_timeout = 0"
 _PUBLISHERS = "select pg_advisory_xact_lock(hashtextextended('view of ' || %s, 0))"
 _THIS_TRANSACTION = "select pg_current_xact_id()::xid::text"
-# Compared by age, because transaction ids wrap around. Sessions that load are left out: they read no view, and their
+# Compared by age, because transaction ids wrap around. What was loaded has a lower id than this transaction: who has
+# this one as the oldest sees it. Sessions that load are left out: they read no view, and their
 # COPY may take hours. Readers of a physical standby count where it reports them, by its slot or by its sender. The
 # last column is another one for each transaction of a reader; NULL: it is none.
 _OLDER_SNAPSHOTS = """
@@ -55,10 +56,10 @@ _OLDER_SNAPSHOTS = """
     where backend_xmin is not null and pid <> pg_backend_pid()
       and not exists (select from varve.loading l where (l.pid, l.backend_start) = (a.pid, a.backend_start))
       and (datname = current_database() and backend_type = 'client backend' or backend_type = 'walsender')
-      and age(backend_xmin) >= age(%(xid)s::xid)
+      and age(backend_xmin) > age(%(xid)s::xid)
     union all
     select active_pid, 'standby of slot ' || slot_name, null from pg_replication_slots
-    where slot_type = 'physical' and xmin is not null and age(xmin) >= age(%(xid)s::xid)
+    where slot_type = 'physical' and xmin is not null and age(xmin) > age(%(xid)s::xid)
 """
 _LONG_HOLDER = """
     select a.pid, coalesce(nullif(a.application_name, ''), 'unnamed')
@@ -67,6 +68,8 @@ _LONG_HOLDER = """
       and l.database = (select oid from pg_database where datname = current_database())
       and clock_timestamp() - a.xact_start > make_interval(secs => %s / 1000.0) and a.pid <> pg_backend_pid() limit 1
 """
+# Within a transaction, as that of a move to another store, PostgreSQL goes on to show what its first look has shown.
+_LOOK_AGAIN = "select pg_stat_clear_snapshot()"
 _POLL_SECONDS = 0.02
 T = TypeVar("T")
 _IN_THE_WAY = (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected)
@@ -160,6 +163,7 @@ def show_current(catalog: Catalog, dataset: Dataset, *, seconds: float) -> None:
 
 def refuse_long_holders(connection: psycopg.Connection, views: Sequence[str], milliseconds: int) -> None:
     """Raise ViewBusy where one of these views has been held for longer than we may make others wait."""
+    connection.execute(_LOOK_AGAIN)
     if holder := connection.execute(_LONG_HOLDER, (list(views), milliseconds)).fetchone():
         raise ViewBusy(f"pid {holder[0]}, {holder[1]}, holds it")
 
@@ -196,6 +200,7 @@ def _wait_for_snapshots(
     row = connection.execute(_THIS_TRANSACTION).fetchone()
     assert row is not None
     parameters = {"xid": row[0]}
+    connection.execute(_LOOK_AGAIN)
     older = connection.execute(_OLDER_SNAPSHOTS, parameters).fetchall()
     at_first = {(pid, transaction) for pid, _, transaction in older}
     while older:
@@ -212,6 +217,7 @@ def _wait_for_snapshots(
         # What a session has is the oldest transaction that ran when it began to read, in whatever database: while
         # somebody writes for hours, every reader has that one. Who comes after our first look sees what was loaded.
         # Clocks do not decide it: they may be set back.
+        connection.execute(_LOOK_AGAIN)
         now = connection.execute(_OLDER_SNAPSHOTS, parameters).fetchall()
         older = [session for session in now if session[2] is None or (session[0], session[2]) in at_first]
 

@@ -225,6 +225,9 @@ def test_a_change_is_computed_beside_production_and_nobody_there_sees_it(process
     with pytest.raises(NotKept, match="of environment alice, and was never current"):
         Catalog(process.connection).repoint(build, {DAYS[1]: row.batch_id})
     Catalog(process.connection).release(build)
+    # Nor by a dry run, which only looks.
+    with pytest.raises(NotKept, match="of environment alice, and was never current"):
+        Catalog(process.connection).look_at_targets("shop.revenue", {DAYS[1].path: row.batch_id})
 
 
 def test_its_base_stays_what_it_was_until_it_is_moved(process: Process) -> None:
@@ -370,6 +373,13 @@ def test_an_environment_that_nobody_uses_expires(process: Process) -> None:
     old.run()
     assert swept(process) == 6
     assert [each.expired for each in old.environments.all()] == [True]
+    # A run that takes longer than that uses it.
+    build = old.begin("shop.revenue", DAYS[0])
+    assert [each.expired for each in old.environments.all()] == [False]
+    assert not old.environments.drop_expired("old")
+    old.catalog.fail(build, "it was enough")
+    old.catalog.release(build)
+    assert old.environments.drop_expired("old")
 
 
 def test_a_promotion_makes_batches_and_code_current_at_once_and_computes_nothing(process: Process) -> None:

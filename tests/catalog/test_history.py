@@ -102,6 +102,17 @@ def states(history: History, dataset: Dataset) -> list[str]:
     return [batch.state.value for batch in history.batches(dataset.name)]
 
 
+def test_of_a_partition_that_was_withdrawn_and_came_back_no_batch_is_kept_for_the_hive_table(
+    catalog: Catalog, history: History, sales: Dataset
+) -> None:
+    first = publish(catalog, sales, PARIS)
+    go_back(catalog, sales, {PARIS: None})
+    # The table has not followed in between.
+    second = publish(catalog, sales, PARIS)
+    publish(catalog, sales, PARIS)
+    assert collectable(history, sales) == {first, second}
+
+
 def test_what_is_planned_for_many_new_partitions_knows_of_them(catalog: Catalog, sales: Dataset) -> None:
     other = dataclasses.replace(sales, name=f"{sales.name}_before")
     publish(catalog, other, *many(300))

@@ -193,7 +193,10 @@ class Catalog(ProjectionProgress, CatalogReader):
             Leases(self.connection).refuse_lost(build.run_id, str(build))
             Deployments(self.connection).refuse_other_code(build)
             self._refuse_stale(build)
-            self._refuse_not_kept(build, target_ids)
+            self._refuse_not_kept(
+                statements.LOCK_TARGETS, name, target_ids,
+                generation=build.generation, holds=build.holds,
+            )  # fmt: skip
             kind, states = "rollback" if build.holds else "publish", ["retired", "published"]
             count = self._point(build, target_ids, at or self.instant(), kind=kind, reason=reason, states=states)
             assert count == len(target_ids), "the targets are locked and were checked"
@@ -322,34 +325,38 @@ class Catalog(ProjectionProgress, CatalogReader):
                 "Rerun the partitions to build on what is current now."
             )
 
-    def _refuse_not_kept(self, build: Build, targets: Mapping[str, int]) -> None:
-        """Lock the targets of a rollback, so that no sweep takes them. Raises NotKept."""
-        of_targets = {"partitions": list(targets), "ids": list(targets.values()), "dataset": build.dataset.name}
-        batches = {
-            (path, batch_id): rest
-            for path, batch_id, *rest in self.connection.execute(
-                statements.LOCK_TARGETS, {**of_targets, "generation": build.generation}
-            )
-        }
+    def look_at_targets(self, dataset: str, targets: Mapping[str, BatchId]) -> None:
+        """Raise NotKept where a rollback to these batches, by partition path, would be refused; nothing is locked."""
+        ids = {path: batch_id.millis for path, batch_id in targets.items()}
+        self._refuse_not_kept(statements.TARGETS, dataset, ids, generation=None, holds=True)
+
+    def _refuse_not_kept(
+        self, statement: str, dataset: str, targets: Mapping[str, int], *, generation: int | None, holds: bool
+    ) -> None:
+        """Read the targets of a rollback by this statement, which may lock them. Raises NotKept."""
+        parameters = {
+            "partitions": list(targets), "ids": list(targets.values()), "dataset": dataset, "generation": generation,
+        }  # fmt: skip
+        batches = {(path, batch_id): rest for path, batch_id, *rest in self.connection.execute(statement, parameters)}
         problems, of_others = [], []
         for path, batch_id in targets.items():
             state, swept_at, environment, is_other = batches.get((path, batch_id), ("unknown", None, "", False))
             if state == "swept":
                 problems.append(f"{path} batch {batch_id} was swept on {swept_at:%Y-%m-%d %H:%M} UTC")
-            elif environment and build.holds:
+            elif environment and holds:
                 problems.append(f"{path} batch {batch_id} is of environment {environment}, and was never current")
             elif state not in {"retired", "published"}:
                 problems.append(f"{path} batch {batch_id} was never published (it is {state})")
             if is_other:
                 of_others.append(
                     f"{path} batch {batch_id} is of another generation than readers see (`varve evolve "
-                    f"{build.dataset}` with the declaration of then goes back to it)"
+                    f"{dataset}` with the declaration of then goes back to it)"
                 )
         problems += of_others
         if problems:
             raise NotKept(
-                f"{build.dataset}: cannot go back: {some(problems, limit=3)}. Nothing was changed. "
-                f"`varve history {build.dataset}` lists what can be had."
+                f"{dataset}: cannot go back: {some(problems, limit=3)}. Nothing was changed. "
+                f"`varve history {dataset}` lists what can be had."
             )
 
     def _point(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from psycopg.types.json import Jsonb
 
 from varve.catalog import statements
-from varve.catalog.rows import batches_of, declaration
+from varve.catalog.rows import batches_of, columns_of, declaration
 from varve.model.batch import BatchId
 from varve.model.inventory import Publication
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from varve.model.batch import Batch
     from varve.model.dataset import Dataset
+    from varve.model.schema import ColumnType
 
 
 class Lag(NamedTuple):
@@ -87,6 +88,12 @@ class ProjectionProgress:
     def set_shown_columns(self, dataset: Dataset) -> None:
         """Record that the projection has the columns that the dataset declares."""
         self.connection.execute(statements.SET_SHOWN_COLUMNS, (Jsonb(declaration(dataset)), dataset.name))
+
+    def published_columns(self, dataset: str) -> dict[str, ColumnType]:
+        """The columns with which the dataset was published last, by name; none where it never was."""
+        row = self.connection.execute(statements.DECLARED, (dataset,)).fetchone()
+        columns = columns_of({} if row is None else row[0])
+        return {column.name: column.type for column in (*columns.data, *columns.partitions)}
 
     def withdrawn(self, dataset: str) -> list[str]:
         """The partitions without a batch that the projection may still show."""

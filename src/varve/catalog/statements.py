@@ -83,17 +83,18 @@ LOCK_CURRENT = """
 """
 # A publish has one time for all of its partitions, so that "as of" sees all of it or nothing.
 INSTANT = "select clock_timestamp()"
-# The targets of a rollback are locked against the sweep, which skips what is locked. The last column says whether a
-# batch is of another generation than readers see afterwards.
-LOCK_TARGETS = """
+# The targets of a rollback. The last column says whether a batch is of another generation than readers see afterwards.
+TARGETS = """
     select b.partition, b.batch_id, b.state, b.swept_at,
         case when b.published_at is null then b.environment else '' end,
         b.generation <> coalesce(
             %(generation)s::bigint, (select generation from varve.dataset where dataset = %(dataset)s))
     from varve.batch b
     join unnest(%(partitions)b::text[], %(ids)b::bigint[]) as t (partition, batch_id) using (partition, batch_id)
-    where b.dataset = %(dataset)s order by b.partition for update of b
+    where b.dataset = %(dataset)s order by b.partition
 """
+# Locked against the sweep, which skips what is locked.
+LOCK_TARGETS = f"{TARGETS.rstrip()} for update of b"
 # Lists instead of joins: where its statistics do not know a dataset yet, PostgreSQL joins every row with every other,
 # and 10,000 partitions take a minute. Where the batch ids differ, the last list has the pairs of id and partition.
 RETIRE = """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import shutil
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -289,6 +290,28 @@ def test_a_table_that_was_changed_behind_our_back_is_told_and_mended(
     assert examine(store, sales) == []
     assert table(workbench, sales) == [("Paris", "pen", 3), ("Zürich", "ink", 2)]
     assert store.repair(sales) == 0
+
+
+def test_nobody_moves_partitions_of_the_table_while_a_repair_notes_what_it_shows(
+    workbench: Workbench, store: LakeStore, sales: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workbench.publish(sales, [PARIS], [(PARIS, "pen", 1)])
+    shown = projection.shown
+
+    def while_another_follows(*words: object) -> object:
+        other = workbench.catalog()
+        with closing(other.connection):
+            other.connection.execute("set lock_timeout = '200ms'")
+            with pytest.raises(psycopg.errors.LockNotAvailable):
+                other.lock_projection(sales.name)
+        return shown(*words)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(projection, "shown", while_another_follows)
+    assert store.repair(sales) == 0
+    other = workbench.catalog()
+    with closing(other.connection):
+        other.connection.execute("set lock_timeout = '2s'")
+        other.lock_projection(sales.name)
 
 
 def test_where_the_table_shows_its_partitions_is_asked_of_their_files_as_of_each(

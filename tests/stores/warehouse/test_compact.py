@@ -336,6 +336,9 @@ def test_values_of_a_column_that_is_declared_no_more_come_into_the_shared_table_
     assert shop.rows(wider, "sold, rebate, 1") == [
         *((day, 10 * day, 1) for day in range(7, 10)), *((day, None, 1) for day in range(10, 15)), (15, 150, 1),
     ]  # fmt: skip
+    # Code that is behind the last publish takes nothing away.
+    assert not migrate.narrow(shop.catalog, sales, seconds=10)
+    assert "rebate" in shop.columns(sales)
 
 
 def test_readers_in_the_way_leave_the_tables_apart_and_are_told(

@@ -32,10 +32,12 @@ WEEK = dt.timedelta(days=7)
 _LOCK_PUBLISHES = "lock table varve.publish in share mode"
 _LAST_PUBLISH = "select coalesce(max(id), 0) from varve.publish"
 _CREATE = "insert into varve.environment (name, base, created_by, ttl) values (%s, %s, %s, %s)"
+# Where a run computes in it, it is used, however long that takes; a sweep has failed before what dead runs have left.
 _LIST = """
     select e.name, e.base, p.published_at, e.created_by, e.created_at, e.used_at, e.ttl,
         coalesce(o.partitions, 0), coalesce(o.datasets, 0), coalesce(o.bytes, 0)::bigint,
-        e.ttl is not null and e.used_at + e.ttl <= clock_timestamp()
+        e.ttl is not null and e.used_at + e.ttl <= clock_timestamp() and not exists (
+            select from varve.batch b where b.environment = e.name and b.state in ('building', 'staged'))
     from varve.environment e
     left join varve.publish p on p.id = e.base
     left join (
@@ -50,7 +52,13 @@ _LIST = """
 """
 _BASE = "select base from varve.environment where name = %s"
 _DROP = "delete from varve.environment where name = %s"
-_DROP_EXPIRED = _DROP + " and used_at + ttl <= clock_timestamp()"
+_DROP_EXPIRED = (
+    _DROP
+    + """
+    and used_at + ttl <= clock_timestamp() and not exists (
+        select from varve.batch b where b.environment = varve.environment.name and b.state in ('building', 'staged'))
+"""
+)
 _USE = "update varve.environment set used_at = clock_timestamp() where name = %s"
 _REBASE = "update varve.environment set base = %s, used_at = clock_timestamp() where name = %s"
 # What has no overlay any more is shown as at the base; the next publish of the environment shows the others again.
@@ -105,6 +113,10 @@ _OVERLAY = """
 _FORGET_OVERLAY = """
     delete from varve.overlay o using unnest(%b::text[]) as t (partition)
     where o.environment = %s and o.dataset = %s and o.partition = t.partition
+"""
+_FORGET_PROMOTED = """
+    delete from varve.overlay o using unnest(%b::text[], %b::bigint[]) as t (partition, batch_id)
+    where o.environment = %s and o.dataset = %s and (o.partition, o.batch_id) = (t.partition, t.batch_id)
 """
 
 
@@ -300,6 +312,12 @@ class Environments:
         """Take partitions out of the overlay, by dataset: what the base has counts again."""
         for dataset, paths in partitions.items():
             self.connection.execute(_FORGET_OVERLAY, (list(paths), name, dataset))
+
+    def forget_promoted(self, name: str, batches: Mapping[str, Mapping[str, BatchId]]) -> None:
+        """Take promoted batches out of the overlay; what was computed or landed there since stays in it."""
+        for dataset, by_partition in batches.items():
+            ids = [batch_id.millis for batch_id in by_partition.values()]
+            self.connection.execute(_FORGET_PROMOTED, (list(by_partition), ids, name, dataset))
 
     def _last_publish(self) -> int:
         self.connection.execute(_LOCK_PUBLISHES)

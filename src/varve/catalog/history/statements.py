@@ -119,7 +119,9 @@ RETIRED = """
                 and varve.in_environment(r.dataset, r.partition, r.batch_id) then 'environment'
             when exists (select from varve.current c where (c.dataset, c.partition) = (r.dataset, r.partition)
                 and c.projected_batch_id is distinct from c.batch_id) or exists (
-                select from varve.withdrawn w where (w.dataset, w.partition) = (r.dataset, r.partition))
+                select from varve.withdrawn w where (w.dataset, w.partition) = (r.dataset, r.partition)
+                    and not exists (
+                        select from varve.current c where (c.dataset, c.partition) = (w.dataset, w.partition)))
                 or g.is_shown then 'shown'
             when r.retired_at > clock_timestamp() - %(older_than)s::interval then 'recent'
             when r.was_current and r.age <= %(keep_last)s and strpos(r.dataset, '#') = 0 then 'last'

@@ -6,10 +6,11 @@ Not here: the publish itself (varve/dagster/runs/atomic_publish.py).
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from varve.catalog.catalog import Catalog
+from varve.catalog.code.generations import Generations
 from varve.catalog.code.promotions import Promotions
 from varve.catalog.history.history import NOTHING_CHANGED
 from varve.cli.batches.history import current_ids, matching_partitions, opened
@@ -20,6 +21,7 @@ from varve.dagster.runs import atomic_publish
 from varve.model.batch import BatchId
 from varve.model.errors import NotKept, VarveError, counted, nearest, some
 from varve.model.partitions.key import made, parse_path
+from varve.model.schema import Schema
 from varve.observe.lineage.moves import tell_moves
 from varve.stores.environments.promotion import PROMOTION_RUN
 from varve.stores.environments.undoing import Undo, Undoing
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from varve.catalog.history.history import History
     from varve.model.batch import Batch
     from varve.model.build import Build
+    from varve.model.dataset import Dataset
 
 
 @dataclass
@@ -247,7 +250,7 @@ def _undo(plans: Sequence[RollbackPlan], *, reason: str, withdraw: bool) -> None
 
 def _take_partitions(catalog: Catalog, plan: RollbackPlan, run_id: str) -> Build:
     """Lock the partitions of a plan; the build expects the batches that were current when the plan was made."""
-    dataset = declared(plan.dataset)
+    dataset = _as_shown(catalog, declared(plan.dataset))
     # From texts: a partition that has left the dimensions goes back as the others do.
     keys = [made(parse_path(path)) for path in plan.moves]
     build = catalog.lock_partitions(dataset, keys, run_id=run_id)
@@ -255,13 +258,32 @@ def _take_partitions(catalog: Catalog, plan: RollbackPlan, run_id: str) -> Build
     return build
 
 
+def _as_shown(catalog: Catalog, here: Dataset) -> Dataset:
+    """The dataset with the columns that readers see: code that is behind would take away what was added since."""
+    shown = Generations(catalog.connection).published([here.name]).get(here.name)
+    if shown is None or shown.store != here.store or here.is_view:
+        return here
+    columns = shown.shape.columns.data
+    if columns == here.schema.columns:
+        return here
+    # Options may name columns that readers do not see.
+    return replace(
+        here, schema=Schema(columns), warehouse=replace(here.warehouse, indexes=()),
+        lake=replace(here.lake, sort=(), bounds=()), expectations=(), incremental=None, reject_into=None,
+    )  # fmt: skip
+
+
 def _plan(history: History, name: str, targets: dict[str, Batch | None]) -> RollbackPlan:
+    """What is to be moved to reach the targets. Raises NotKept where they cannot be had, as the rollback does."""
     current = current_ids(history, name, list(targets))
     plan = RollbackPlan(name)
     for path, target in sorted(targets.items()):
         now = current.get(path)
         if now != (target.batch_id if target else None):
             plan.moves[path] = (now, target)
+    Catalog(history.connection).look_at_targets(
+        name, {path: target.batch_id for path, (_, target) in plan.moves.items() if target is not None}
+    )
     return plan
 
 

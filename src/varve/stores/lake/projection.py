@@ -166,9 +166,13 @@ def _evolve(spark: SparkSession, catalog: Catalog, layout: Layout, dataset: Data
         return False
     refuse_foreign(spark, catalog, layout, dataset)
     is_there = spark.catalog.tableExists(table_name(dataset))
+    columns = (*dataset.schema.columns, *dataset.partition_columns)
+    declared = {column.name: column.type for column in columns}
+    if is_there and any(declared.get(name) != kind for name, kind in catalog.published_columns(dataset.name).items()):
+        # It was published with other code than this since: which columns readers see is for that to say.
+        return False
     if is_there:
         types = {field.name: field.dataType for field in spark.table(table_name(dataset)).schema.fields}
-        columns = (*dataset.schema.columns, *dataset.partition_columns)
         existing = [column for column in columns if column.name in types]
         removed = types.keys() - {column.name for column in columns}
         listed = spark.catalog.listColumns(table_name(dataset))

@@ -219,10 +219,15 @@ class LakeStore:
         record.keep(self.layout, self.catalog, dataset.name)
         described = History(self.catalog.connection).described(dataset.name)
         mended = examine.describe_again(self.layout, described)
-        current = self.catalog.current(dataset.name)
-        wrong, extra = examine.misshown(dataset, current, projection.shown(self.spark(), dataset, self.metastore))
-        self.catalog.projected(dataset.name, [batch for path, batch in current.items() if path not in wrong])
-        self.catalog.invalidate_projection(dataset.name, wrong, extra)
+        # Who moves partitions of the table waits meanwhile: what it shows is noted as it is.
+        self.catalog.lock_projection(dataset.name)
+        try:
+            current = self.catalog.current(dataset.name)
+            wrong, extra = examine.misshown(dataset, current, projection.shown(self.spark(), dataset, self.metastore))
+            self.catalog.projected(dataset.name, [batch for path, batch in current.items() if path not in wrong])
+            self.catalog.invalidate_projection(dataset.name, wrong, extra)
+        finally:
+            self.catalog.unlock_projection(dataset.name)
         mended += 0 if self.iceberg is None else self.iceberg.write_again(dataset)
         return mended + self.follow(dataset)
 

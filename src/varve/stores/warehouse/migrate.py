@@ -86,7 +86,9 @@ def narrow(catalog: Catalog, dataset: Dataset, *, seconds: float) -> bool:
     connection = catalog.connection
     existing = projection.existing_columns(connection, dataset)
     change = shape.evolve(dataset, existing)
-    gone = sorted({column.name for column in change.shape.columns} - set(shape.declared_shape(dataset).names))
+    # What was published since, with other code than this, readers go on to see.
+    kept = {*shape.declared_shape(dataset).names, *catalog.published_columns(dataset.name)}
+    gone = sorted({column.name for column in change.shape.columns} - kept)
     if not existing or not gone or change.breaking:
         return False
     over_it = dependents(connection, view.view_name(dataset))

@@ -9,7 +9,7 @@ import pendulum
 import pytest
 
 from tests.planning.test_reconcile import DAY, STORE, dataset
-from varve.model.errors import VarveError
+from varve.model.errors import UnknownPartition, VarveError
 from varve.model.partitions.dimension import TimeDimension
 from varve.model.partitions.time_columns import TimeColumn
 from varve.model.policy import Policy
@@ -45,3 +45,15 @@ def test_what_no_run_computes_any_more_is_not_marked() -> None:
     message = "Its retention is over before day=2024-01-11"
     with pytest.raises(VarveError, match=message):
         paths(DAY, policy=kept, day="2024-01-05")
+
+
+def test_windows_that_are_no_partitions_yet_are_not_marked() -> None:
+    """The backfill would not end before them, and they would be computed without waiting for a schedule."""
+    assert paths(DAY, first="2024-01-19", last="2062-01-01") == ["day=2024-01-19", "day=2024-01-20"]
+    with pytest.raises(UnknownPartition, match="day=2024-01-21 is no partition now: its window is open until"):
+        paths(DAY, day="2024-01-21")
+    with pytest.raises(UnknownPartition, match="day=2024-03-01 is no partition now: its window begins at"):
+        paths(DAY, day="2024-03-01")
+    reaching = replace(DAY, end_offset=1)
+    assert paths(reaching, first="2024-01-20", last="2024-02-01") == ["day=2024-01-20", "day=2024-01-21"]
+    assert paths(reaching, day="2024-01-21") == ["day=2024-01-21"]

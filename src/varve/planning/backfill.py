@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from varve.model.errors import UnknownPartition, VarveError
 from varve.model.partitions.dimension import DynamicDimension, TimeDimension
 from varve.model.partitions.key import text_of
-from varve.model.partitions.windows import kept_from
+from varve.model.partitions.windows import kept_from, why_not_there
 from varve.planning.mapping.dataset_mapping import listed
 from varve.planning.mapping.dimension_mapping import everything
 from varve.planning.mapping.partition_subset import PartitionBox, TimeSpans, boxes_of, choice_of
@@ -148,6 +148,10 @@ def _named(dimension: Dimension, words: Mapping[str, str], members: Members | No
     value = dimension.parse_columns(words)
     if not dimension.exists(value, members):
         raise UnknownPartition(f"{text_of(value)!r} is no key of dimension {dimension.name} now.")
+    if isinstance(dimension, TimeDimension):
+        why = why_not_there(dimension, dimension.start_of(value), now.timestamp())
+        if why:
+            raise UnknownPartition(f"{dimension.name}={text_of(value)} is no partition now: {why}.")
     return choice_of(dimension, [value])
 
 
@@ -155,4 +159,5 @@ def _ranged(dimension: TimeDimension, first: str | None, last: str | None, now: 
     start = dimension.first if first is None else dimension.start_of(dimension.parse(first))
     if last is None:
         return TimeSpans.of(dimension.calendar.runs(start, dimension.known_until(now)))
-    return TimeSpans.of(dimension.calendar.runs(start, dimension.start_of(dimension.parse(last)) + 1))
+    end = min(dimension.start_of(dimension.parse(last)) + 1, dimension.known_until(now))
+    return TimeSpans.of(dimension.calendar.runs(start, end))

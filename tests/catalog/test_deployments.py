@@ -297,6 +297,26 @@ def test_the_declaration_may_decide(process: Process) -> None:
     assert [each.code_version for each in forward.deployments.history("shop.revenue")] == ["r1", "r2", "r3"]
 
 
+def test_a_declaration_that_was_replaced_and_comes_back_is_shown_and_a_person_decides(process: Process) -> None:
+    """As one that has not been restarted since would have it."""
+    rebuilt = process.with_code("r2", Policy(on_code_change=OnCodeChange.REBUILD))
+    assert rebuilt.states() == {1: State.DUE, 2: State.DUE, 3: State.DUE}
+    forward = rebuilt.with_code("r2", Policy(on_code_change=OnCodeChange.FORWARD, forward_from="2026-11-03"))
+    assert forward.states() == {1: State.CURRENT, 2: State.CURRENT, 3: State.DUE}
+    assert rebuilt.states() == {1: State.CURRENT, 2: State.CURRENT, 3: State.DUE}
+    plan = rebuilt.plan()
+    (change,) = plan.decisions
+    assert (change.dataset, change.kind) == ("shop.revenue", CodeChangeKind.REDECLARED)
+    assert len(change.partitions) == 3
+    assert plan.number is not None
+    assert forward.plan().number is None
+    rebuilt.plans().apply(plan.number, None, (), NOW, by="ann")
+    assert rebuilt.plan().number is None
+    assert rebuilt.states() == {1: State.DUE, 2: State.DUE, 3: State.DUE}
+    # What a person has decided, no process that says otherwise replaces.
+    assert forward.states() == {1: State.DUE, 2: State.DUE, 3: State.DUE}
+
+
 def test_back_to_earlier_code_is_a_plan_like_any_other(process: Process) -> None:
     edited = process.with_code("r2")
     edited.apply(OnCodeChange.REBUILD)

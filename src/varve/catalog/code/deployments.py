@@ -189,6 +189,22 @@ class Deployments:
         None where a person has decided, has still to decide, or where there is nothing to decide. A decision that was
         replaced is that of a process that has not been restarted, as its code would be.
         """
+        declared = self._other_declared(dataset, deployment)
+        return None if declared is None or self._was_decided(dataset, deployment, declared) else declared
+
+    def declared_again(self, dataset: Dataset, deployment: Deployment) -> Decision | None:
+        """The same where that was decided for this code before, and was replaced: a person has to say that it is meant.
+
+        None where it is not so.
+        """
+        declared = self._other_declared(dataset, deployment)
+        return declared if declared is not None and self._was_decided(dataset, deployment, declared) else None
+
+    def _was_decided(self, dataset: Dataset, deployment: Deployment, declared: Decision) -> bool:
+        decided = (dataset.name, deployment.code_version, str(declared.kind), declared.instant(dataset))
+        return self.connection.execute(_WAS_DECIDED, decided).fetchone() is not None
+
+    def _other_declared(self, dataset: Dataset, deployment: Deployment) -> Decision | None:
         declared = Decision.of_policy(dataset)
         if OnCodeChange.HOLD in {declared.kind, deployment.decision} or not deployment.may_be_mixed:
             return None
@@ -196,10 +212,8 @@ class Deployments:
         at = None if deployment.forward_from is None else deployment.forward_from.timestamp()
         if (declared.kind, instant) == (deployment.decision, at):
             return None
-        if self.connection.execute(_BY_A_PERSON, (deployment.plan,)).fetchone() is not None:
-            return None
-        decided = (dataset.name, deployment.code_version, str(declared.kind), instant)
-        return declared if self.connection.execute(_WAS_DECIDED, decided).fetchone() is None else None
+        by_a_person = self.connection.execute(_BY_A_PERSON, (deployment.plan,)).fetchone() is not None
+        return None if by_a_person else declared
 
     def decide_as_declared(self, dataset: Dataset, deployment: Deployment) -> Deployment:
         """Deploy the same code again with what the declaration says now, where that is `declared_otherwise`."""

@@ -84,20 +84,21 @@ class Plans:
                 for column in (*declared.get("partition_columns", ()), *declared.get("columns", ()))
             }
             state, stay = states.get(name), dict[str, int]()
-            evolving = state is not None and state.evolving == name
+            evolving, again = state is not None and state.evolving == name, False
             # New code that nobody has to decide about counts as deployed.
             decided = state is not None and not state.owner and state.deployed not in {"", deployment.code_version}
             if state is not None and not state.differs and not decided:
                 decided = deployments.declared_otherwise(self.graph.datasets[name], deployment) is not None
-            if state is not None and (state.differs or decided):
+                again = deployments.declared_again(self.graph.datasets[name], deployment) is not None
+            if state is not None and (state.differs or decided or again):
                 others[name] = deployments.made_by_others(name, state.version)
-            if decided:
+            if decided or again:
                 stay = staying(self.graph.datasets[name], others[name])
                 others[name] = {path: batch for path, batch in others[name].items() if path not in stay}
             deployed[name] = DeployedCode(
-                deployment.code_version, deployment.source, columns, on_hold, evolving, decided, len(stay)
+                deployment.code_version, deployment.source, columns, on_hold, evolving, decided, len(stay), again
             )
-            if decided or (state is not None and state.differs):
+            if decided or again or (state is not None and state.differs):
                 continue
             if state is not None and state.may_be_mixed:
                 others[name] = deployments.outdated([name]).get(name, {})

@@ -37,6 +37,7 @@ _SIGNS = {
     CodeChangeKind.CHANGED: ("~", "yellow"),
     CodeChangeKind.DECIDED: ("~", "yellow"),
     CodeChangeKind.OUTDATED: ("~", "magenta"),
+    CodeChangeKind.REDECLARED: ("~", "yellow"),
     CodeChangeKind.REBUILDING: ("~", "cyan"),
     CodeChangeKind.EVOLVING: ("~", "yellow"),
     CodeChangeKind.REMOVED: ("-", "red"),
@@ -140,6 +141,8 @@ def headline(change: CodeChange) -> str:
         CodeChangeKind.CHANGED: f"{change.dataset}: changed; {count} were made by other code than the code here",
         CodeChangeKind.DECIDED: f"{change.dataset}: changed; the next run deploys it, and {count} are computed again",
         CodeChangeKind.OUTDATED: f"{change.dataset}: {count} were made by other code than is deployed, and are on hold",
+        CodeChangeKind.REDECLARED: f"{change.dataset}: declared as before another decision replaced that; with it "
+        f"{count} are computed again",
         CodeChangeKind.REBUILDING: f"{change.dataset}: made by other code: {count}; they are computed again",
         CodeChangeKind.EVOLVING: f"{change.dataset}: declared here as another generation than readers see, and on hold",
         CodeChangeKind.REMOVED: f"{change.dataset}: nobody declares it any more; its {stay}",
@@ -159,6 +162,8 @@ def details(change: CodeChange) -> list[str]:
         return [f"to read it here: varve import {change.dataset}; to take it over: varve own {change.dataset}"]
     if change.kind in {CodeChangeKind.ADDED, CodeChangeKind.REMOVED, CodeChangeKind.EVOLVING}:
         return lines
+    if change.kind is CodeChangeKind.REDECLARED:
+        lines.append(f"declared: ON CODE CHANGE {change.declared.upper()}; or is this checkout behind?")
     if change.kind in {CodeChangeKind.CHANGED, CodeChangeKind.DECIDED}:
         same = "its code is the one that is deployed, and what it says of earlier code is not"
         other = f"code {change.deployed} is deployed, {change.version} is here"

@@ -36,15 +36,17 @@ class CodeChangeKind(StrEnum):
 
     CHANGED: its code is another one. DECIDED: the same, or only what it says of earlier code, and that is what follows:
     the next sensor or run deploys it. OUTDATED: its code is deployed, and what is to become of partitions of other code
-    is not decided. REBUILDING: it is decided, and they are being computed. EVOLVING: its code is deployed, but what it
-    says is another generation than readers see, as where a calendar's windows end elsewhere. ADDED: it was never
-    deployed. REMOVED: it has partitions, and no declaration any more.
-    ELSEWHERE: it belongs to another project, and what is declared here counts for nothing.
+    is not decided. REDECLARED: the same code says of earlier code what was decided before and replaced, as a process
+    does that was not restarted. REBUILDING: it is decided, and they are being computed. EVOLVING: its code is deployed,
+    but what it says is another generation than readers see, as where a calendar's windows end elsewhere. ADDED: it was
+    never deployed. REMOVED: it has partitions, and no declaration any more. ELSEWHERE: it belongs to another project,
+    and what is declared here counts for nothing.
     """
 
     CHANGED = "changed"
     DECIDED = "decided"
     OUTDATED = "outdated"
+    REDECLARED = "redeclared"
     REBUILDING = "rebuilding"
     EVOLVING = "evolving"
     ADDED = "added"
@@ -61,6 +63,7 @@ class DeployedCode(NamedTuple):
         evolving: whether the declaration here is of another generation than readers see.
         decided: whether the code here needs no decision to be deployed in its place.
         stay: how many partitions keep what earlier code has made of them then.
+        again: whether the code here says of earlier code what was decided before, and was replaced.
     """
 
     version: str
@@ -70,6 +73,7 @@ class DeployedCode(NamedTuple):
     evolving: bool = False
     decided: bool = False
     stay: int = 0
+    again: bool = False
 
 
 class AffectedReader(NamedTuple):
@@ -143,7 +147,7 @@ class CodeChange:
     @property
     def needs_decision(self) -> bool:
         """Whether a person has to decide what follows (`varve apply`)."""
-        return self.kind in {CodeChangeKind.CHANGED, CodeChangeKind.OUTDATED}
+        return self.kind in {CodeChangeKind.CHANGED, CodeChangeKind.OUTDATED, CodeChangeKind.REDECLARED}
 
     def source_diff(self) -> list[str]:
         """The difference of the declarations, line by line, as `diff -u` prints it."""
@@ -224,6 +228,8 @@ def code_changes(  # noqa: PLR0917 - what one look at the catalog has found
             kind = CodeChangeKind.DECIDED
         elif code.version != version:
             kind = CodeChangeKind.CHANGED
+        elif code.again:
+            kind = CodeChangeKind.REDECLARED
         elif batches:
             kind = CodeChangeKind.OUTDATED if code.on_hold else CodeChangeKind.REBUILDING
         elif code.evolving:

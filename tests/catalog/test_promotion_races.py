@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
+from tests.catalog.test_deployments import DAYS
 from tests.catalog.test_environments import Environment, assert_consistent, correct, environment, process
 from varve.model.errors import StalePublish, VarveError
 from varve.stores.environments.promoter import Promoter
@@ -73,6 +74,27 @@ def test_a_promotion_among_publishes_is_made_or_refused_as_a_whole(process: Proc
     for day in (1, 2, 3):
         correct(final, day, f"end{day}")
     assert_consistent(final)
+
+
+def test_what_was_computed_in_the_environment_meanwhile_stays_there(
+    process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alice = environment(process.with_code("r2"))
+    alice.run()
+    batches = {row.partition: row.batch_id for row in alice.environments.overlay("alice")
+               if row.dataset == "shop.revenue"}  # fmt: skip
+    changes, path = Promoter._changes, DAYS[1].path
+
+    def first_another(promoter: Promoter, promotion: Promotion) -> object:
+        monkeypatch.setattr(Promoter, "_changes", changes)
+        alice.finish(alice.begin("shop.revenue", DAYS[1]))
+        return changes(promoter, promotion)
+
+    monkeypatch.setattr(Promoter, "_changes", first_another)
+    alice.promote()
+    (row,) = [row for row in alice.environments.overlay("alice") if row.dataset == "shop.revenue"]
+    assert (row.partition, row.current) == (path, batches[path])
+    assert row.batch_id not in batches.values()
 
 
 def test_two_that_promote_unlike_code_of_one_dataset_at_once_do_not_undo_each_other(

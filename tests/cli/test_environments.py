@@ -329,7 +329,10 @@ def test_what_a_person_went_back_to_or_accepted_stays_so_in_an_environment(shop:
     done = shop.json("env", "run", name)
     assert (done["computed"], done["taken"]) == ({}, {})
     assert "a person took its batch back" in done["stuck"][f"{shop.db}.revenue"][f"day={DAYS[1]}"]
-    assert "1 partition not computed" in shop.varve("env", "run", name)
+    told = shop.varve("env", "run", name)
+    assert "Nothing was computed." in told
+    assert "Nothing differs" not in told
+    assert "1 partition not computed" in told
 
     # A change of its own code is another matter, and so are the newer inputs that follow from that.
     shop.only_dearer_than(150)
@@ -533,6 +536,22 @@ def test_a_new_column_and_a_new_dataset_are_promoted_with_their_declarations(sho
     assert shop.run_due() == []
     with connect(shop.settings, application="a look") as connection:
         assert len(Catalog(connection).current(f"{shop.db}.best")) == 6
+    # What has replaced no code cannot be taken back by the code before.
+    name = f"more_{name}"
+    shop.varve("env", "create", name)
+    shop.sql("least", "AS SELECT MIN(totals.cents) AS least FROM {db}.totals WHERE totals.day = today;")
+    shop.varve("env", "run", name)
+    promoted = " ".join(shop.varve("promote", name).split())
+    assert f"stays until its declaration is gone here, and: varve drop {shop.db}.least" in promoted
+    run = shop.rows(f"select run_id from varve.publish where dataset = '{shop.db}.least'")[-1][0]
+    with pytest.raises(
+        VarveError, match=rf"has replaced no code: it added {shop.db}.least.* varve drop {shop.db}.least"
+    ):
+        shop.varve("revert", run)
+    (shop.root / f"{shop.db}_assets" / "least.sql").unlink()
+    shop.varve("drop", "shop.least")
+    with connect(shop.settings, application="a look") as connection:
+        assert Catalog(connection).current(f"{shop.db}.least") == {}
 
 
 def test_a_project_with_an_error_is_not_computed(shop: Store) -> None:
@@ -550,6 +569,8 @@ def test_rows_that_arrive_are_read_in_production_only(shop: Store) -> None:
     assert shop.json("env", "run", name)["computed"] == {}
     with pytest.raises(VarveError, match="there is no dataset"):
         shop.varve("env", "run", name, "shop.nothing")
+    with pytest.raises(VarveError, match=rf"{shop.db}.revenue and {shop.db}.totals have no partition like that"):
+        shop.varve("env", "run", name, "shop.totals", "shop.revenue", "day=2062-01-01")
     shop.run_due()
     shop.varve("env", "rebase", name)
     assert shop.json("env", "run", name)["computed"] == {}
@@ -612,6 +633,17 @@ def test_a_file_of_a_dataset_without_partitions_is_tried_and_corrected(shop_at_r
     shop.varve("env", "create", name)
     with pytest.raises(BadInput, match="has no partitions; leave day=2026-11-01 out"):
         shop.varve("env", "land", name, "shop.names", str(corrected), "day=2026-11-01")
+
+
+def test_a_file_of_a_partition_of_several_is_refused(shop_at_rest: Store, tmp_path: Path) -> None:
+    """It would not be sent with a promotion, which would then be refused for ever."""
+    shop, file = shop_at_rest, tmp_path / "sent.csv"
+    file.write_text("product,cents\npen,100\n")
+    sales = shop.root / f"{shop.db}_assets" / "sales.sql"
+    sales.write_text(sales.read_text().replace("sales_{day:%Y-%m-%d}.csv", "day={day:%Y-%m-%d}/*.csv"))
+    shop.varve("env", "create", name_of(shop))
+    with pytest.raises(BadInput, match=r"may have several files, so that no file can take .* Nothing was read"):
+        shop.varve("env", "land", name_of(shop), "shop.sales", str(file), f"day={DAYS[0]}")
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,10 @@ def test_a_declaration_that_old_batches_do_not_follow_is_held_back_and_evolved(s
     assert f"varve evolve {shop.db}.sales" in shop.varve("why", "shop.sales", f"day={days[0]}")
     name = f"look_{shop.db}"
     shop.json("env", "create", name)
-    assert shop.json("env", "run", name, "--dry-run")["due"]
+    looked_at = shop.json("env", "run", name, "--dry-run")
+    assert looked_at["due"]
+    assert looked_at["rewritten"] == {f"{shop.db}.sales": 2}
+    assert "2 partitions would be written again for another generation" in shop.varve("env", "run", name, "--dry-run")
     with connect(shop.settings, application="a look") as connection:
         # Nothing was entered that a look at what is due would have had to leave alone.
         assert Generations(connection).of_environment(name) == {}

@@ -45,11 +45,12 @@ from varve.planning.run_requests import parts_of
 from varve.services.folders import environment_home
 from varve.services.postgres import connect
 from varve.services.spark import open_session
+from varve.sources.landing import listing
 from varve.sources.landing.corrections import CorrectedFiles
 from varve.stores.open import open_store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
     import psycopg
@@ -79,12 +80,15 @@ class EnvironmentPlan:
             be computed follow.
         stuck: by dataset and partition, why a wanted partition cannot be computed.
         judgements: of every partition that is not settled, by dataset.
+        rewritten: by dataset the partitions of a new generation that are first made of the rows of the one before; only
+            of a look ahead.
     """
 
     runs: tuple[Run, ...]
     due: Mapping[str, tuple[str, ...]]
     stuck: Mapping[str, Mapping[str, str]]
     judgements: Mapping[str, Mapping[str, Judgement]]
+    rewritten: Mapping[str, Collection[str]] = field(default_factory=dict)
 
     def held(self) -> dict[str, dict[str, str]]:
         """By dataset and partition why it stays as it is, although what it reads has changed."""
@@ -143,7 +147,11 @@ class OpenEnvironment:
     def look(self, wanted: Wanted) -> EnvironmentPlan:
         """The same plan, and nothing is changed: neither code nor generations that were not here are entered."""
         with self.connection.transaction(force_rollback=True):
-            return self._plan(wanted)
+            plan = self._plan(wanted)
+            rewritten = self.carrying_over().rewritable(wanted)
+        due = {name: tuple(path for path in paths if path not in rewritten.get(name, ()))
+               for name, paths in plan.due.items()}  # fmt: skip
+        return replace(plan, due={name: paths for name, paths in due.items() if paths}, rewritten=rewritten)
 
     def _plan(self, wanted: Wanted) -> EnvironmentPlan:
         Generations(self.connection).enter(self.name, self.graph)
@@ -247,8 +255,13 @@ class OpenEnvironment:
         dataset = self.graph.datasets.get(dataset_name)
         if dataset is None:
             raise VarveError(f"there is no dataset {dataset_name!r}.{nearest(dataset_name, self.graph.datasets)}")
-        if not dataset.landing or dataset.incremental is not None:
-            kind = "its partitions grow file by file" if dataset.landing else "it has no landing files"
+        several = dataset.landing and listing.pattern_of(dataset).many
+        if not dataset.landing or dataset.incremental is not None or several:
+            kind = (
+                "it has no landing files" if not dataset.landing
+                else "its partitions may have several files, so that no file can take the place of a partition's"
+                if several else "its partitions grow file by file"
+            )  # fmt: skip
             raise BadInput(f"{dataset}: {kind}; nothing can be landed into environment {self.name}. Nothing was read.")
         if values and not dataset.partitioning.dimensions:
             words = " ".join(f"{column}={text}" for column, text in values.items())

@@ -112,14 +112,15 @@ def needed(
     open_datasets = _with_something_to_do(graph, judgements)
     chosen: dict[str, set[str]] = {name: set() for name in graph.datasets}
     answers: dict[Partitioning, dict[str, bool]] = {}
+    with_some, without = list[str](), list[str]()
     for dataset in reversed(graph.in_order()):
-        named = wanted.datasets == (dataset.name,)
+        named = dataset.name in wanted.datasets
         if dataset.rejected_of or dataset.of_project or not (named or dataset.name in open_datasets):
             continue
         paths = chosen[dataset.name]
-        paths |= _asked_for(dataset, wanted, judgements, existing, answers.setdefault(dataset.partitioning, {}))
-        if named and not paths and wanted != Wanted(datasets=wanted.datasets):
-            raise UnknownPartition(f"{dataset} has no partition like that. Nothing was computed.")
+        asked = _asked_for(dataset, wanted, judgements, existing, answers.setdefault(dataset.partitioning, {}))
+        (with_some if asked else without).append(dataset.name)
+        paths |= asked
         edges = [edge for edge in graph.edges[dataset.name] if edge.upstream.name in open_datasets]
         if wanted == Wanted() or not edges:
             # Where everything was asked for, what it reads was too.
@@ -128,6 +129,10 @@ def needed(
         for edge in edges:
             for mapped in edge.dependency.upstream_of_each(keys, members=members):
                 chosen[edge.upstream.name] |= {key.path for key in mapped.keys}
+    named_without = sorted({*without} & {*wanted.datasets})
+    if named_without and not with_some and wanted != Wanted(datasets=wanted.datasets):
+        have = "has" if len(named_without) == 1 else "have"
+        raise UnknownPartition(f"{' and '.join(named_without)} {have} no partition like that. Nothing was computed.")
     return {name: frozenset(paths) for name, paths in chosen.items() if paths}
 
 

@@ -131,7 +131,7 @@ def _in_environment(
             promotion = (
                 Promotion(environment, {}, {}, Closure(), {})
                 if _is_current(opened, dataset, files)
-                else _promote(console, opened, dataset, files, behind, only=follows, done=done)
+                else _promote(console, opened, dataset, files, behind, only=follows, done=done, effects=effects)
             )
     except DroppedMeanwhile:
         keep = True
@@ -189,11 +189,13 @@ def _is_current(opened: OpenEnvironment, dataset: Dataset, files: Mapping[str, P
 
 def _promote(
     console: Console | None, opened: OpenEnvironment, dataset: Dataset, files: Mapping[str, Path], behind: LeftBehind,
-    *, only: Collection[str], done: EnvironmentWork,
+    *, only: Collection[str], done: EnvironmentWork, effects: bool,
 ) -> Promotion:  # fmt: skip
     reason = f"corrected: {dataset} {some(list(files), limit=2)}"
     with work.connected("correct") as connection:
-        return promotions.promote_opened(console, opened, connection, behind, reason=reason, only=only, done=done)
+        return promotions.promote_opened(
+            console, opened, connection, behind, reason=reason, only=only, done=done, effects=effects
+        )
 
 
 def _dataset(graph: Graph, name: str) -> Dataset:

@@ -136,7 +136,7 @@ def evolve(
                         )
                         promotion = promotions.promote_opened(
                             console, opened, connection, LeftBehind.REFUSE, only=part, incomplete=incomplete,
-                            earlier_code=True, done=built,
+                            earlier_code=True, done=built, effects=effects,
                         )  # fmt: skip
                         done.tell(built)
                         done.partitions = {name: len(batches) for name, batches in promotion.batches.items()}

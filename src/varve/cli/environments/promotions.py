@@ -63,12 +63,12 @@ def promote(
 def promote_opened(
     console: Console | None, opened: OpenEnvironment, connection: psycopg.Connection, behind: LeftBehind, *,
     run_first: bool = True, only: Collection[str] | None = None, reason: str = "", incomplete: bool = False,
-    earlier_code: bool = False, done: EnvironmentWork | None = None,
+    earlier_code: bool = False, done: EnvironmentWork | None = None, effects: bool = False,
 ) -> Promotion:  # fmt: skip
     """Promote an environment; what production has moved meanwhile is computed before that with `run_first`.
 
-    What that computes is added to `done`. With `earlier_code` also code that was deployed before what is deployed now.
-    Raises NotClosed with what would be inconsistent.
+    What that computes is added to `done`; foreign programs and functions run with `effects` only. With `earlier_code`
+    also code that was deployed before what is deployed now. Raises NotClosed with what would be inconsistent.
     """
     name = opened.name
     promoter = _promoter(opened, connection, only, reason, incomplete=incomplete, earlier_code=earlier_code)
@@ -78,7 +78,7 @@ def promote_opened(
     for _ in range(_ROUNDS if run_first else 0):
         promotion = promoter.look(name, looking)
         if promotion.closure.moved:
-            _run_what_moved(console, opened, connection, promotion, done)
+            _run_what_moved(console, opened, connection, promotion, done, effects=effects)
             continue
         try:
             return _with_lineage_told(connection, promoter.promote(name, behind, by=who()))
@@ -172,7 +172,7 @@ def _with_lineage_told(connection: psycopg.Connection, promotion: Promotion) -> 
 
 def _run_what_moved(
     console: Console | None, opened: OpenEnvironment, connection: psycopg.Connection, promotion: Promotion,
-    done: EnvironmentWork | None,
+    done: EnvironmentWork | None, *, effects: bool,
 ) -> None:  # fmt: skip
     """Compute in the environment what production has moved since."""
     # The base moves and not the code: nothing that was deployed meanwhile is undone by that.
@@ -186,7 +186,7 @@ def _run_what_moved(
         overlay.setdefault(dataset, set()).update(moved)
         if opened.graph.datasets[dataset].arrives:
             Environments(connection).forget_overlay(opened.name, {dataset: list(moved)})
-    opened.run(Wanted(paths=overlay), before=announcing(console), done=done)
+    opened.run(Wanted(paths=overlay), effects=effects, before=announcing(console), done=done)
 
 
 def _promoter(

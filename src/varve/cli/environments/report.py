@@ -77,11 +77,17 @@ def show_compared(console: Console, comparison: dict[str, Any]) -> None:
 def show_run(console: Console, result: dict[str, Any]) -> None:
     """Print what was computed, or would be."""
     if "due" in result:
-        if not result["due"]:
+        rewritten = result.get("rewritten", {})
+        if not result["due"] and not rewritten:
             console.print("Nothing differs in code or inputs: there is nothing to compute.")
+        for dataset, count in rewritten.items():
+            console.print(
+                f"{dataset}: {counted(count, 'partition')} would be written again for another generation, from the "
+                "rows of the one before", highlight=False, soft_wrap=True,
+            )  # fmt: skip
         for dataset, paths in result["due"].items():
             console.print(f"{dataset}: {counted(len(paths), 'partition')}: {some(paths, limit=4)}", highlight=False)
-        if result["due"]:
+        if result["due"] or rewritten:
             console.print(
                 "and then what reads them, where their rows differ. Nothing was computed: this was a dry run."
             )
@@ -95,7 +101,8 @@ def show_run(console: Console, result: dict[str, Any]) -> None:
             texts = [f"{counted(count, 'partition')} of {dataset}" for dataset, count in counts.items()]
             console.print(f"{verb} {', '.join(texts)}.", highlight=False)
     if not any(result.get(key) for key in ("rewritten", "computed", "taken")):
-        console.print("Nothing differs in code or inputs: nothing was computed.")
+        differs = "" if result["stuck"] else "Nothing differs in code or inputs: nothing was computed."
+        console.print(differs or "Nothing was computed.")
     for dataset, paths in result["stuck"].items():
         path, reason = next(iter(paths.items()))
         console.print(
@@ -151,15 +158,23 @@ def show_promotion(console: Console, promotion: Promotion, *, dry_run: bool) -> 
     if promotion.left_out and not promotion.batches and not promotion.codes:
         console.print("By itself nothing of it is consistent, and nothing was promoted.", highlight=False)
     if promotion.run_id:
-        back = f"varve revert {promotion.number}" if promotion.codes else f"varve rollback --run {promotion.run_id}"
         console.print(
-            f"All in one transaction, which computed nothing, as run {promotion.run_id}. To go back: {back}",
+            f"All in one transaction, which computed nothing, as run {promotion.run_id}. {_way_back(promotion)}",
             highlight=False, soft_wrap=True,
         )  # fmt: skip
     elif promotion.number is not None:
         console.print(
             f"Plan {promotion.number}. varve apply {promotion.number} promotes exactly this.", highlight=False
         )
+
+
+def _way_back(promotion: Promotion) -> str:
+    if not promotion.codes:
+        return f"To go back: varve rollback --run {promotion.run_id}"
+    if any(promotion.instead_of.get(name) for name in promotion.codes):
+        return f"To go back: varve revert {promotion.number}"
+    added = ", ".join(f"varve drop {name}" for name in sorted(promotion.codes))
+    return f"What it has added stays until its declaration is gone here, and: {added}"
 
 
 def show_refusal(console: Console, promotion: Promotion) -> None:

@@ -111,7 +111,7 @@ def revert(console: Console | None, name: str, *, effects: bool) -> Reverted:
                 done = opened.run(computing, effects=effects, before=work.announcing(console), done=done)
             promotion = promotions.promote_opened(
                 console, opened, connection, LeftBehind.REFUSE, run_first=not not_here, only=wanted.datasets,
-                earlier_code=True, done=done,
+                earlier_code=True, done=done, effects=effects,
             )  # fmt: skip
     work.drop(environment)
     added = tuple(dataset for dataset, deployment in before.items() if deployment is None)
@@ -198,6 +198,12 @@ def _before(connection: psycopg.Connection, plan: PromotionPlan) -> dict[str, De
                 "another generation, which the same code made. Nothing was changed. Readers go back with all that "
                 f"moved then by: varve rollback --run {shlex.quote(plan.run_id)}; or, with what was corrected since, "
                 f"by the declaration of before and: varve evolve {moved[0]}"
+            )
+        if before:
+            raise VarveError(
+                f"promotion {plan.number} of {plan.environment} has replaced no code: it added {some(sorted(before))}. "
+                "Nothing was changed. What it added stays until its declaration is gone here, and: "
+                f"{', '.join(f'varve drop {name}' for name in sorted(before))}"
             )
         raise VarveError(
             f"promotion {plan.number} of {plan.environment} has replaced no code: what it made current was made by the "

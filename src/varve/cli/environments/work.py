@@ -220,7 +220,12 @@ def run(
     with opened(name) as environment:
         if dry_run:
             plan = environment.look(wanted)
-            return {"environment": name, "due": {dataset: list(paths) for dataset, paths in plan.due.items()}}
+            rewritten = {dataset: len(paths) for dataset, paths in plan.rewritten.items()}
+            return {
+                "environment": name,
+                **({"rewritten": rewritten} if rewritten else {}),
+                "due": {dataset: list(paths) for dataset, paths in plan.due.items()},
+            }
         if console is not None:
             for line in _of_earlier_code(environment):
                 console.print(line, style="yellow", markup=False, highlight=False, soft_wrap=True)

@@ -58,7 +58,7 @@ def _refuse_effects(sql_asset: SqlAsset, environment: str, tags: Mapping[str, st
         raise VarveError(
             f"{sql_asset.dataset} is computed by {sql_asset.sql.entry}, which may change something outside of Varve. "
             f"Nothing was run. Where it may run in environment {environment}, say so: the same command with --effects, "
-            f"or varve env run {environment} --effects."
+            f"where it has that, or varve env run {environment} --effects before it."
         )
 
 

@@ -257,7 +257,7 @@ class Promoter:
     def _follow(self, promotion: Promotion) -> None:
         """The environment stands on what was promoted: its overlay has only what is not current."""
         environments = Environments(self.catalog.connection)
-        environments.forget_overlay(promotion.environment, {name: list(b) for name, b in promotion.batches.items()})
+        environments.forget_promoted(promotion.environment, promotion.batches)
         environments.rebase(promotion.environment, code_too=False)
         environments.adopt(promotion.environment)
 

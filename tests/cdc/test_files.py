@@ -22,7 +22,7 @@ from fsspec.implementations.local import LocalFileSystem
 from rich.console import Console
 
 from tests.cdc.formats import KEY, as_debezium, as_events, as_wal2json, as_wal2json_v1, decoded
-from tests.cdc.lab import DEFAULT, FULL, SCHEMA, UNKEYED, Application, Lab
+from tests.cdc.lab import DEFAULT, FULL, SCHEMA, UNKEYED, Application, Killed, Lab
 from tests.cdc.test_fleet import OpenSpark
 from tests.cdc.waits import until
 from tests.support.project import PROJECT
@@ -317,6 +317,63 @@ def test_what_others_put_into_an_object_store_is_seen_at_once(
     monkeypatch.setattr(cdc_command, "find", lambda _: other.captured)
     cdc_command.quarantine(Console(), dataset.name, as_json=True)
     assert [row["reason"] for row in json.loads(capsys.readouterr().out)] == ["nothing is known of it"]
+
+
+@pytest.mark.parametrize("dies", [False, True], ids=["", "killed before the folders go"])
+def test_old_files_are_remembered_without_a_folder_for_each(
+    lab: Lab,
+    monkeypatch: pytest.MonkeyPatch,
+    dies: bool,  # noqa: FBT001
+) -> None:
+    monkeypatch.setattr(retention, "FEW_FILES", 3)
+    other = followed(lab, ChangeFormat.WAL2JSON)
+    with lab.catalog() as catalog:
+        log, positions = other.log(), Positions(catalog.connection)
+        capture = FileCapture(other.captured, lab.settings.landing, positions, log)
+
+        def take(*numbers: int) -> None:
+            for number in numbers:
+                put(other, f"{number}.jsonl", transaction(other, number * 10, ("I", number, "a")))
+                assert capture.capture() is not None
+
+        def swept() -> int:
+            position = replace(positions.of(other.captured.dataset.name), applied_lsn=log.captured(1) or 0)
+            return retention.sweep(log, position, keep_seconds=0)
+
+        def folders() -> int:
+            return len(list(Path(log.generation(1)).glob("events=*")))
+
+        take(1, 2)
+        assert (swept(), folders()) == (2, 2)
+        take(3, 4)
+        before = [(batch.file, batch.last_lsn, batch.horizon) for batch in log.batches(1)]
+        if dies:
+            with monkeypatch.context() as patch:
+                patch.setattr(LocalFileSystem, "rm", die)
+                with pytest.raises(Killed):
+                    retention._list_taken(
+                        log, replace(positions.of(other.captured.dataset.name), applied_lsn=40), 0, []
+                    )
+            assert folders() == 4
+            assert [(batch.file, batch.last_lsn, batch.horizon) for batch in log.batches(1)] == before
+        swept()
+        assert folders() == 0
+        assert [(batch.file, batch.last_lsn, batch.horizon) for batch in log.batches(1)] == before
+        # None of them is taken again, by a process that has seen none of them either; what is new has its own folder.
+        fresh = FileCapture(other.captured, lab.settings.landing, positions, log)
+        assert fresh.capture() is None
+        take(5)
+        assert (swept(), folders(), len(log.batches(1))) == (1, 1, 5)
+        take(6, 7)
+        swept()
+        assert (folders(), len(log.batches(1))) == (0, 7)
+        put(other, "2.jsonl", transaction(other, 20, ("I", 2, "b")))
+        with pytest.raises(BadInput, match="was taken, and has other content now"):
+            capture.capture()
+
+
+def die(*_: object, **__: object) -> None:
+    raise Killed("rm")
 
 
 def test_two_events_at_one_place_are_refused(lab: Lab) -> None:

@@ -1,7 +1,7 @@
 """Retention of event batches: applied batches are kept for a while, so that people can look at them, then removed.
 
-Never removed are batches that are not applied, the manifest of the last batch (it records up to where the source was
-captured), and the manifests of change files (they record which files were taken).
+Never removed are batches that are not applied, and the manifest of the last batch (it records up to where the source
+was captured). Which change files were taken is never forgotten: many manifests of old ones become one list.
 
 Not here: the batches of datasets (varve/stores/folders/clean.py).
 """
@@ -15,12 +15,17 @@ from typing import TYPE_CHECKING
 from varve.services.files import open_files
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from varve.cdc.capture.batch_writer import EventBatch
     from varve.cdc.capture.event_log import EventLog
     from varve.cdc.capture.positions import Position
 
 # A folder without a manifest was left by a crash, or is being written right now.
 _ABANDONED_SECONDS = 86_400.0
 _MARGIN_SECONDS = 600.0
+# So many old change files keep the manifests that they have.
+FEW_FILES = 100
 _FOLDER = re.compile(r"(generation|events|quarantine)=([0-9]+)")
 
 
@@ -36,7 +41,10 @@ def sweep(log: EventLog, position: Position, keep_seconds: float) -> int:
         if match and int(match[2]) < position.generation and _old_generation(log, position, keep_seconds):
             files.rm(folder, recursive=True)
             removed += 1
-    return removed + _batches(log, position, keep_seconds) + _leftovers(log, position)
+    listed = log.listed(position.generation)
+    removed += _batches(log, position, keep_seconds, {batch.location for batch in listed})
+    _list_taken(log, position, keep_seconds, listed)
+    return removed + _leftovers(log, position)
 
 
 def removable(log: EventLog, position: Position, keep_seconds: float) -> int:
@@ -53,11 +61,11 @@ def _old_generation(log: EventLog, position: Position, keep_seconds: float) -> b
     return bool(batches) and position.applied_lsn >= batches[0].last_lsn and batches[0].age() > keep_seconds
 
 
-def _batches(log: EventLog, position: Position, keep_seconds: float) -> int:
+def _batches(log: EventLog, position: Position, keep_seconds: float, listed: Collection[str]) -> int:
     files, _ = open_files(log.root)
     batches, removed = log.batches(position.generation), 0
     for place, batch in enumerate(batches):
-        if batch.last_lsn > position.applied_lsn or batch.age() <= keep_seconds:
+        if batch.last_lsn > position.applied_lsn or batch.age() <= keep_seconds or batch.location in listed:
             continue
         if batch.kind != "file" and place < len(batches) - 1:
             files.rm(batch.location, recursive=True)
@@ -66,6 +74,30 @@ def _batches(log: EventLog, position: Position, keep_seconds: float) -> int:
             files.rm(batch.data)
             removed += 1
     return removed
+
+
+def _list_taken(log: EventLog, position: Position, keep_seconds: float, listed: Sequence[EventBatch]) -> None:
+    """Put old change files of which no events are kept into the list of their generation; remove their folders.
+
+    Interrupted, it is done again: a file may stand in the list and have its folder still.
+    """
+    files, _ = open_files(log.root)
+    folder = log.generation(position.generation)
+    known = {batch.location for batch in listed}
+    old = [
+        batch for batch in log.batches(position.generation)
+        if batch.kind == "file" and batch.location not in known
+        and batch.last_lsn <= position.applied_lsn and batch.age() > keep_seconds
+    ]  # fmt: skip
+    if len(old) >= FEW_FILES:
+        log.list_taken(position.generation, [*listed, *old])
+        known |= {batch.location for batch in old}
+    if not known:
+        return
+    names = {location.rsplit("/", 1)[-1] for location in known}
+    for path in files.ls(open_files(folder)[1], detail=False, refresh=True):
+        if path.rstrip("/").rsplit("/", 1)[-1] in names:
+            files.rm(path, recursive=True)
 
 
 def _leftovers(log: EventLog, position: Position) -> int:

@@ -90,6 +90,21 @@ def sync(files: Any, path: str) -> None:
         os.close(handle)
 
 
+def put_whole(files: Any, path: str, content: bytes) -> None:
+    """Write a small file atomically: it is there as a whole, and durable, or not at all."""
+    place = files._strip_protocol(path)
+    if not is_local(files):
+        # Writing an object to an object store is atomic.
+        files.pipe_file(place, content)
+        return
+    partial = Path(f"{place}.partial")
+    partial.write_bytes(content)
+    sync(files, str(partial))
+    partial.rename(place)
+    for folder in (partial.parent, partial.parent.parent):
+        sync(files, str(folder))
+
+
 def _files_in(folder: Path) -> Iterator[Path]:
     with os.scandir(folder) as entries:
         for entry in entries:

@@ -10,8 +10,7 @@ import tempfile
 import time
 from dataclasses import asdict, dataclass
 from itertools import chain
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,7 +18,7 @@ import pyarrow.parquet as pq
 from varve.cdc.capture.row_events import EventRows
 from varve.cdc.event import Counts
 from varve.cdc.resolve.event_frame import arrow_schema
-from varve.services.files import is_local, open_files, sync
+from varve.services.files import open_files, put_whole, sync
 from varve.stores.folders.layout import MANIFEST
 
 if TYPE_CHECKING:
@@ -144,7 +143,7 @@ class BatchWriter:
             "first_lsn": first, "last_lsn": last_lsn, "counts": asdict(self.counts), "filenode": filenode,
             "notes": list(notes), "file": list(file), "horizon": list(horizon), "late": late,
         }  # fmt: skip
-        _put(self._files, f"{self._folder}/{MANIFEST}", json.dumps(manifest, indent=1))
+        put_whole(self._files, f"{self._folder}/{MANIFEST}", json.dumps(manifest, indent=1).encode())
         return batch
 
     def abandon(self) -> None:
@@ -213,18 +212,3 @@ class _Spill:
 def _with_lsn(table: pa.Table, lsn: int) -> pa.Table:
     place = table.schema.get_field_index("commitLsn")
     return table.set_column(place, "commitLsn", pa.repeat(pa.scalar(lsn, pa.int64()), table.num_rows))
-
-
-def _put(files: Any, path: str, text: str) -> None:
-    """Write a small file atomically: it is there as a whole or not at all."""
-    if not is_local(files):
-        # Writing an object to an object store is atomic.
-        with files.open(path, "wt", encoding="utf-8") as file:
-            file.write(text)
-        return
-    partial = Path(f"{files._strip_protocol(path)}.partial")
-    partial.write_text(text, encoding="utf-8")
-    sync(files, str(partial))
-    partial.rename(files._strip_protocol(path))
-    for folder in (partial.parent, partial.parent.parent):
-        sync(files, str(folder))

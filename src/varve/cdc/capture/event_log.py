@@ -2,26 +2,33 @@
 
     <lake>/_changes/<db>/<table>/generation=1/events=1795210813484/part-00000.parquet
                                                                    _varve.json
+                                              taken.parquet
 
 The file is written first and the manifest last: a folder without a manifest was never captured, and its changes are
 read again from the source. The manifests are the only record of what was captured; the slot of the source only receives
 confirmations. A generation begins with a snapshot of the whole table; LSNs can be compared only within a generation.
+
+Change files that were taken long ago stand in one list: none is taken twice, so that all are remembered, and a file a
+minute would be half a million folders after a year. The list is written before their folders go, and read after those
+are listed: whoever looks meanwhile finds a file in one of the two places.
 
 Not here: how long they are kept (retention.py).
 """
 
 from __future__ import annotations
 
+import io
 import json
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from varve.cdc.capture.batch_writer import BatchWriter, EventBatch
 from varve.cdc.event import Counts
-from varve.services.files import open_files
+from varve.services.files import open_files, put_whole
 from varve.stores.folders.layout import MANIFEST
 
 if TYPE_CHECKING:
@@ -30,6 +37,12 @@ if TYPE_CHECKING:
     from varve.model.dataset import Dataset
 
 FOLDER = "_changes"
+# The list of change files that were taken long ago.
+_TAKEN = "taken.parquet"
+_OF_TAKEN = pa.schema([
+    ("events", pa.int64()), ("file", pa.string()), ("hash", pa.string()), ("last_lsn", pa.int64()),
+    ("horizon_lsn", pa.int64()), ("horizon_seq", pa.int64()), ("late", pa.int64()),
+])  # fmt: skip
 
 
 def folder_of(root: str, dataset: str) -> str:
@@ -59,12 +72,16 @@ class EventLog:
         folder = self.generation(generation)
         if not files.exists(folder):
             return []
-        batches = []
+        batches = dict[str, EventBatch]()
         for path in files.glob(f"{files._strip_protocol(folder)}/events=*/{MANIFEST}"):
-            with files.open(path, "rt", encoding="utf-8") as file:
-                manifest = json.load(file)
+            try:
+                with files.open(path, "rt", encoding="utf-8") as file:
+                    manifest = json.load(file)
+            except FileNotFoundError:
+                # Retention has removed it since it was listed.
+                continue
             location = f"{folder}/{path.rsplit('/', 2)[1]}"
-            batch = EventBatch(
+            batches[location] = EventBatch(
                 manifest["generation"],
                 manifest["kind"],
                 manifest["first_lsn"],
@@ -76,9 +93,27 @@ class EventLog:
                 tuple(manifest["horizon"]),
                 manifest["late"],
             )
-            if batch.last_lsn > after:
-                batches.append(batch)
-        return sorted(batches, key=lambda batch: (batch.last_lsn, batch.location))
+        if all(batch.kind == "file" for batch in batches.values()):
+            for batch in self.listed(generation):
+                batches.setdefault(batch.location, batch)
+        newer = [batch for batch in batches.values() if batch.last_lsn > after]
+        return sorted(newer, key=lambda batch: (batch.last_lsn, batch.location))
+
+    def listed(self, generation: int) -> list[EventBatch]:
+        """The batches of files in the list of a generation; of their events only how many came late is known."""
+        files, root = open_files(self.generation(generation))
+        if not files.exists(f"{root}/{_TAKEN}"):
+            return []
+        with files.open(f"{root}/{_TAKEN}", "rb") as file:
+            rows = pq.read_table(io.BytesIO(file.read())).to_pylist()
+        return [_listed_batch(generation, self.generation(generation), row) for row in rows]
+
+    def list_taken(self, generation: int, batches: Sequence[EventBatch]) -> None:
+        """Let these batches of files, and no others, stand in the list of a generation."""
+        files, root = open_files(self.generation(generation))
+        out = io.BytesIO()
+        pq.write_table(pa.Table.from_pylist(list(map(_listed_row, batches)), _OF_TAKEN), out, compression="zstd")
+        put_whole(files, f"{root}/{_TAKEN}", out.getvalue())
 
     def remove(self, generation: int) -> None:
         """Remove all batches of a generation, if there are any."""
@@ -121,3 +156,18 @@ class EventLog:
         folder = f"{self.generation(generation)}/events={millis}"
         files.makedirs(folder)
         return BatchWriter(self.dataset.name, folder, generation, kind, tuple(columns))
+
+
+def _listed_row(batch: EventBatch) -> dict[str, Any]:
+    (name, digest), (lsn, seq) = batch.file, batch.horizon
+    return {
+        "events": int(batch.location.rpartition("=")[2]), "file": name, "hash": digest, "last_lsn": batch.last_lsn,
+        "horizon_lsn": lsn, "horizon_seq": seq, "late": batch.late,
+    }  # fmt: skip
+
+
+def _listed_batch(generation: int, folder: str, row: dict[str, Any]) -> EventBatch:
+    return EventBatch(
+        generation, "file", row["last_lsn"], row["last_lsn"], Counts(), f"{folder}/events={row['events']}",
+        file=(row["file"], row["hash"]), horizon=(row["horizon_lsn"], row["horizon_seq"]), late=row["late"],
+    )  # fmt: skip

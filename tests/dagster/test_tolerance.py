@@ -17,7 +17,8 @@ from tests.dagster.test_external_assets import tick
 from tests.dagster.test_sql_assets import materialise, rows
 from tests.support.project import PROJECT, ROOT, commands_on
 from varve.catalog.catalog import Catalog
-from varve.cli.batches import rollback
+from varve.catalog.history.history import History
+from varve.cli.batches import pins, rollback
 from varve.cli.plan import backfill
 from varve.cli.plan import why as why_command
 from varve.cli.problems.rejected import rejected_row_values
@@ -29,7 +30,7 @@ from varve.dagster.definitions import build_defs
 from varve.dagster.runs import atomic_publish
 from varve.model.batch import BatchId, StagedBatch
 from varve.model.dataset import Dataset, StoreKind
-from varve.model.errors import VarveError
+from varve.model.errors import NotKept, VarveError
 from varve.model.landing.rejection import RejectInto
 from varve.model.partitions.dimension import StaticDimension
 from varve.model.partitions.key import PartitionKey
@@ -44,7 +45,7 @@ from varve.stores.environments.closure import ClosureCheck
 from varve.stores.environments.promotion import Closure, Promotion
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from tests.support.workbench import Workbench
     from varve.dagster.assets.datasets import DatasetAsset
@@ -217,33 +218,97 @@ def test_status_and_why_say_how_many_rows_were_rejected_of_how_many(
     assert [part.dataset for part in parts] == ["shop.orders", "shop.counts"]
 
 
-def test_a_rollback_to_what_was_promoted_takes_both_back(
+NAMES = ("shop.orders", "shop.orders_rejected")
+OLDER, NEWER = "run in an environment", "run in production"
+
+
+@pytest.fixture
+def taken_twice(
     settings: Settings, fresh_database: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+) -> Iterator[tuple[Catalog, dict[tuple[str, str], BatchId]]]:
+    """A catalog in which two runs have published accepted and rejected rows of a partition; by run and dataset."""
     monkeypatch.setenv("VARVE_POSTGRES_URL", fresh_database)
     monkeypatch.setenv("VARVE_DAGSTER_POSTGRES_URL", fresh_database)
     graph = graph_of(orders("shop"))
     commands_on(graph, monkeypatch)
-    names = ("shop.orders", "shop.orders_rejected")
-    made: dict[tuple[str, str], int] = {}
+    made: dict[tuple[str, str], BatchId] = {}
     with connect(type(settings)()) as connection:
         catalog = Catalog(connection)
         catalog.ensure_schema()
-        for run in ("run in an environment", "run in production"):
-            for name in names:
+        for run in (OLDER, NEWER):
+            for name in NAMES:
                 build = catalog.begin(graph.datasets[name], [KEY], run_id=run, code_version="")
                 catalog.staged(build, [StagedBatch(KEY, f"/nowhere/{run}", 3, 1, 1)])
                 catalog.publish(build)
                 catalog.release(build)
-                made[run, name] = build.batch_id.millis
-        # A promotion publishes what another run has made.
-        connection.execute("update varve.publish set run_id = 'promote-1' where run_id = 'run in an environment'")
-    for name, other in (names, names[::-1]):
-        plans = rollback.plan_batch(name, ["region=EU"], made["run in an environment", name])
-        targets = {
-            plan.dataset: [batch and batch.batch_id.millis for _, batch in plan.moves.values()] for plan in plans
-        }
-        assert targets == {each: [made["run in an environment", each]] for each in (name, other)}
+                made[run, name] = build.batch_id
+        yield catalog, made
+
+
+def test_a_rollback_to_what_was_promoted_takes_both_back(
+    taken_twice: tuple[Catalog, dict[tuple[str, str], BatchId]],
+) -> None:
+    catalog, made = taken_twice
+    # A promotion publishes what another run has made.
+    catalog.connection.execute("update varve.publish set run_id = 'promote-1' where run_id = %s", (OLDER,))
+    for name, other in (NAMES, NAMES[::-1]):
+        plans = rollback.plan_batch(name, ["region=EU"], made[OLDER, name].millis)
+        targets = {plan.dataset: [batch and batch.batch_id for _, batch in plan.moves.values()] for plan in plans}
+        assert targets == {each: [made[OLDER, each]] for each in (name, other)}
+
+
+@pytest.mark.parametrize(("name", "other"), [NAMES, NAMES[::-1]])
+def test_neither_goes_back_where_the_other_was_swept(
+    name: str, other: str, taken_twice: tuple[Catalog, dict[tuple[str, str], BatchId]]
+) -> None:
+    catalog, made = taken_twice
+    of_other = (other, made[OLDER, other].millis)
+    catalog.connection.execute(
+        "update varve.batch set state = 'swept', swept_at = now() where dataset = %s and batch_id = %s", of_other
+    )
+    said = rf"{name} goes back together with {other}, .* {other}: day=2026-09-01/region=EU batch \d+ was swept on"
+    with pytest.raises(NotKept, match=said):
+        rollback.plan_batch(name, ["region=EU"], made[OLDER, name].millis)
+    # What was taken before its rejected rows were kept has none; and no rows are taken away for rejected ones.
+    catalog.connection.execute("delete from varve.batch where dataset = %s and batch_id = %s", of_other)
+    plans = rollback.plan_batch(name, ["region=EU"], made[OLDER, name].millis)
+    assert [target for _, target in plans[1].moves.values()] == [None]
+    if other == "shop.orders":
+        with pytest.raises(VarveError, match=r"shop\.orders day=2026-09-01/region=EU had no batch then"):
+            rollback.carry_out(plans, reason="a test", withdraw=False)
+
+
+@pytest.mark.parametrize(("name", "other"), [NAMES, NAMES[::-1]])
+def test_what_goes_back_together_is_pinned_together(
+    name: str, other: str, taken_twice: tuple[Catalog, dict[tuple[str, str], BatchId]]
+) -> None:
+    catalog, made = taken_twice
+    history = History(catalog.connection)
+
+    def pinned() -> set[tuple[str, BatchId]]:
+        return {(each, batch_id) for each in NAMES for batch_id in history.pinned(each)}
+
+    def pin(batch: int | None, owner: str) -> list[tuple[str, int]]:
+        done = pins.pin(name, ["region=EU"], batch=batch, owner=owner, reason="an audit", expires_at=None)
+        return [(row["dataset"], row["batch_id"]) for row in done]
+
+    old, new = ([(each, made[run, each]) for each in (name, other)] for run in (OLDER, NEWER))
+    assert pin(made[OLDER, name].millis, "ann") == [(each, batch_id.millis) for each, batch_id in old]
+    assert pin(None, "ann") == [(each, batch_id.millis) for each, batch_id in new]
+    assert pin(None, "bob") == [(each, batch_id.millis) for each, batch_id in new]
+    assert pinned() == {*old, *new}
+    assert pins.unpin(other, ["region=EU"], batch=made[NEWER, other].millis, owner="ann") == 2
+    assert pinned() == {*old, *new}, "those of bob stay"
+    assert pins.unpin(other, [], batch=None, owner=None) == 4
+    assert pinned() == set()
+    with pytest.raises(VarveError, match="there is no pin"):
+        pins.unpin(name, [], batch=None, owner=None)
+    # Of what was swept the other one is kept all the same.
+    catalog.connection.execute(
+        "update varve.batch set state = 'swept', swept_at = now() where dataset = %s and batch_id = %s",
+        (other, made[OLDER, other].millis),
+    )
+    assert pin(made[OLDER, name].millis, "ann") == [(name, made[OLDER, name].millis)]
 
 
 @pytest.mark.parametrize("left", ["shop.orders", "shop.orders_rejected"])

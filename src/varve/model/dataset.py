@@ -225,6 +225,11 @@ class Dataset:
         )
 
     @property
+    def published_with(self) -> str:
+        """The dataset that the same runs publish: of its rejected or its accepted rows; "" if there is none."""
+        return self.rejected_of or (self.reject_into.dataset if self.reject_into else "")
+
+    @property
     def db(self) -> str:
         """The database (Spark) or schema (PostgreSQL) in which readers find it."""
         return self.name.partition(".")[0]

@@ -119,9 +119,15 @@ class History:
             for name, path, before, published, current in rows
         ]
 
-    def made_by(self, run_id: str, dataset: str, partitions: Sequence[str]) -> dict[str, BatchId]:
-        """The batches of these partitions that a run made, whoever published them: a promotion has a run of its own."""
-        rows = self.connection.execute(statements.MADE_BY_RUN, (dataset, list(partitions), run_id))
+    def made_by(
+        self, run_id: str, dataset: str, partitions: Sequence[str], *, swept_too: bool = False
+    ) -> dict[str, BatchId]:
+        """The batches of these partitions that a run made, whoever published them: a promotion has a run of its own.
+
+        With `swept_too` also those whose data is not kept.
+        """
+        states = ["published", "retired", *(["swept"] if swept_too else [])]
+        rows = self.connection.execute(statements.MADE_BY_RUN, (dataset, list(partitions), run_id, states))
         return {path: BatchId(batch_id) for path, batch_id in rows}
 
     def pin(

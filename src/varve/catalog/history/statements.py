@@ -53,11 +53,11 @@ STATE_OF = """
     select partition, state, swept_at from varve.batch
     where dataset = %s and batch_id = %s and (%s::text[] is null or partition = any(%s)) order by partition
 """
-# The batch that was current before a run's first publication of each partition, and the last one that it published.
 MADE_BY_RUN = """
     select partition, max(batch_id) from varve.batch
-    where dataset = %s and partition = any(%s) and run_id = %s and state in ('published', 'retired') group by partition
+    where dataset = %s and partition = any(%s) and run_id = %s and state = any(%s) group by partition
 """
+# The batch that was current before a run's first publication of each partition, and the last one that it published.
 BEFORE_RUN = """
     select r.dataset, r.partition, b.batch_id, r.last_batch_id, c.batch_id from (
         select dataset, partition, min(id) as id, max(batch_id) as last_batch_id from varve.publication

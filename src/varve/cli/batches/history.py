@@ -1,4 +1,7 @@
-"""`varve history | folders | pin | unpin`: all batches of a dataset, which were current when, and which must stay."""
+"""`varve history | folders`: all batches of a dataset, and which were current when.
+
+Not here: which must stay (pins.py).
+"""
 
 from __future__ import annotations
 
@@ -14,24 +17,21 @@ from varve.catalog.history.history import History
 from varve.catalog.traces import Traces
 from varve.cli.context import chosen_graph, chosen_settings
 from varve.cli.printing import Table
-from varve.cli.selection import declared, matching, named_path, size_text, who
-from varve.model.batch import BatchId
+from varve.cli.selection import declared, matching, named_path, size_text
 from varve.model.errors import VarveError
 from varve.services.postgres import connect
-from varve.stores.open import open_store, store_type
+from varve.stores.open import store_type
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
     from contextlib import AbstractContextManager
 
     from rich.console import Console
 
     from varve.catalog.history.rows import CurrentChange, PastBatch
+    from varve.model.batch import BatchId
     from varve.model.dataset import Dataset
-
-# How the names begin that tables give to what was published with pinned batches.
-PINNED = "pinned-"
 
 
 def opened() -> AbstractContextManager[History]:
@@ -140,67 +140,6 @@ def show_changes(console: Console, dataset_name: str, change_values: Sequence[di
             escape(row["reason"]),
         )
     console.print(table if change_values else f"Nothing of {dataset_name} was ever current there.")
-
-
-def pin(
-    dataset_name: str,
-    words: Sequence[str],
-    *,
-    batch: int | None,
-    owner: str | None,
-    reason: str,
-    expires_at: dt.datetime | None,
-) -> list[dict[str, Any]]:
-    """Pin one batch in the matching partitions, or their current batches where `batch` is None.
-
-    Returns what was pinned, as plain values.
-    """
-    with opened() as past:
-        dataset = known(past, dataset_name)
-        # Another run may publish between this read and the pin. A pin of a batch that was swept fails, and nothing is
-        # lost.
-        paths = matching_partitions(past, dataset, words) if words else None
-        if batch is not None:
-            wanted = {BatchId(batch): paths}
-        else:
-            wanted = {}
-            for path, current in current_ids(past, dataset.name, paths).items():
-                wanted.setdefault(current, []).append(path)  # type: ignore[union-attr]
-            if not wanted:
-                raise VarveError(f"nothing of {dataset} is current there. Nothing was pinned; give --batch.")
-        name = owner or who()
-        with past.connection.transaction():
-            pinned = [
-                {"partition": path, "batch_id": batch_id.millis, "owner": name}
-                for batch_id, listed in sorted(wanted.items())
-                for path in past.pin(dataset.name, batch_id, listed, owner=name, reason=reason, expires_at=expires_at)
-            ]
-        _name_pinned(past, dataset, wanted)
-        return pinned
-
-
-def unpin(dataset_name: str, words: Sequence[str], *, batch: int | None, owner: str | None) -> int:
-    """Take pins off, and return how many there were. Raises VarveError where there was none."""
-    with opened() as past:
-        dataset = known(past, dataset_name)
-        paths = matching_partitions(past, dataset, words) if words else None
-        wanted = past.pinned(dataset.name, paths) if batch is None else {BatchId(batch)}
-        with past.connection.transaction():
-            taken = sum(past.unpin(dataset.name, batch_id, paths, owner=owner) for batch_id in wanted)
-        _name_pinned(past, dataset, wanted)
-    if not taken:
-        whose = f" of {owner}" if owner else ""
-        raise VarveError(f"there is no pin{whose} on {dataset} {' '.join(words)}; `varve history` shows them.")
-    return taken
-
-
-def _name_pinned(past: History, dataset: Dataset, batch_ids: Collection[BatchId]) -> None:
-    """Let readers who can look back find what was published with these batches while a pin keeps one of them."""
-    pinned = past.pinned(dataset.name, among=batch_ids)
-    store = open_store(dataset.store, chosen_settings(), Catalog(past.connection), session)
-    store.name_publishes(
-        dataset.name, {f"{PINNED}{batch_id}": batch_id if batch_id in pinned else None for batch_id in batch_ids}
-    )
 
 
 def session() -> Any:

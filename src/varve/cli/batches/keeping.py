@@ -111,17 +111,15 @@ def pin(
     keep_for: Annotated[str | None, typer.Option("--for", help="Like 30d; default: until it is unpinned.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Keep batches from every sweep, whatever its policy."""
+    """Keep batches from every sweep, whatever its policy; with rows of landing files their rejected rows, too."""
     import datetime as dt
 
-    from varve.cli.batches import history as history_command
+    from varve.cli.batches import pins
     from varve.cli.selection import span
 
     expires_at = dt.datetime.now(dt.UTC) + span(keep_for) if keep_for else None
-    pinned = history_command.pin(dataset, words or [], batch=batch, owner=owner, reason=reason, expires_at=expires_at)
-    _print_values(
-        pinned, as_json=as_json, show=lambda: console.print(f"Pinned: {counted(len(pinned), 'batch')} of {dataset}.")
-    )
+    pinned = pins.pin(dataset, words or [], batch=batch, owner=owner, reason=reason, expires_at=expires_at)
+    _print_values(pinned, as_json=as_json, show=lambda: pins.show_pinned(console, pinned))
 
 
 @app.command()
@@ -153,9 +151,9 @@ def unpin(
     as_json: Json = False,
 ) -> None:
     """Take pins off: the next sweep may take the batches, as its policy says."""
-    from varve.cli.batches import history as history_command
+    from varve.cli.batches import pins
 
-    taken = history_command.unpin(dataset, words or [], batch=batch, owner=owner)
+    taken = pins.unpin(dataset, words or [], batch=batch, owner=owner)
     _print_values({"unpinned": taken}, as_json=as_json, show=lambda: console.print(f"{taken} pins were taken off."))
 
 

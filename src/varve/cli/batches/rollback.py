@@ -14,6 +14,7 @@ from varve.catalog.code.generations import Generations
 from varve.catalog.code.promotions import Promotions
 from varve.catalog.history.history import NOTHING_CHANGED
 from varve.cli.batches.history import current_ids, matching_partitions, opened
+from varve.cli.batches.published_with import batches_beside
 from varve.cli.context import chosen_graph, chosen_settings
 from varve.cli.printing import Table
 from varve.cli.selection import declared, matching, named_path, refuse_of_others, who
@@ -195,7 +196,10 @@ def carry_out(plans: Sequence[RollbackPlan], *, reason: str, withdraw: bool) -> 
     if plans and plans[0].undo is not None:
         _undo(plans, reason=reason, withdraw=withdraw)
         return
-    without = [f"{plan.dataset} {path}" for plan in plans for path in plan.withdrawn if not plan.follows]
+    datasets = chosen_graph().datasets
+    # A partition that was taken before its rejected rows were kept goes back without any.
+    meant = {plan.dataset for plan in plans if plan.follows and datasets[plan.dataset].rejected_of}
+    without = [f"{plan.dataset} {path}" for plan in plans if plan.dataset not in meant for path in plan.withdrawn]
     if without and not withdraw:
         raise VarveError(
             f"{some(without, limit=3)} had no batch then, and would have none again. {NOTHING_CHANGED} "
@@ -288,21 +292,28 @@ def _plan(history: History, name: str, targets: dict[str, Batch | None]) -> Roll
 
 
 def _with_rejected(history: History, plans: Sequence[RollbackPlan]) -> list[RollbackPlan]:
-    """Add to each plan the dataset that the same runs publish: rejected rows with accepted rows, and vice versa."""
+    """Add to each plan the dataset that the same runs publish: rejected rows with accepted rows, and vice versa.
+
+    Raises NotKept where a batch of that one was swept.
+    """
     planned = list(plans)
     for plan in plans:
         dataset = chosen_graph().datasets.get(plan.dataset)
         if dataset is None:
             continue
-        other = dataset.rejected_of or (dataset.reject_into.dataset if dataset.reject_into else "")
+        other = dataset.published_with
         if not other or any(present.dataset == other for present in planned):
             continue
+        batches: dict[BatchId, list[str]] = {}
+        for path, (_, batch) in plan.moves.items():
+            if batch is not None:
+                batches.setdefault(batch.batch_id, []).append(path)
         targets: dict[str, Batch | None] = dict.fromkeys(plan.moves)
-        made_by = {path: batch.run_id for path, (_, batch) in plan.moves.items() if batch is not None}
-        for run_id in set(made_by.values()):
-            paths = [path for path, maker in made_by.items() if maker == run_id]
-            for path, batch_id in history.made_by(run_id, other, paths).items():
-                targets |= history.batch(other, batch_id, [path])
+        try:
+            for batch_id, paths in batches_beside(history, dataset, batches, swept_too=True).items():
+                targets |= history.batch(other, batch_id, paths)
+        except NotKept as error:
+            raise NotKept(f"{dataset} goes back together with {other}, as one run makes both. {error}") from None
         rejected_plan = _plan(history, other, targets)
         rejected_plan.follows = plan.dataset
         planned.append(rejected_plan)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from varve.catalog.catalog import Catalog
 from varve.catalog.environments.environments import Environments
 from varve.catalog.environments.overlay import EnvironmentCatalog
-from varve.cli.batches.history import PINNED, opened, session
+from varve.cli.batches.history import opened, session
+from varve.cli.batches.pins import PINNED
 from varve.cli.context import chosen_settings
 from varve.cli.printing import Table
 from varve.cli.selection import who

@@ -138,10 +138,8 @@ class ClosureCheck:
         generations = dict(promotion.generations)
 
         def leave_out(name: str, paths: Mapping[str, str]) -> None:
-            dataset = self.graph.datasets[name]
             # Accepted and rejected rows of a file are shown together.
-            beside = dataset.rejected_of or (dataset.reject_into.dataset if dataset.reject_into else "")
-            for each, path in product(filter(None, (name, beside)), paths):
+            for each, path in product(filter(None, (name, self.graph.datasets[name].published_with)), paths):
                 if batches.get(each, {}).pop(path, None) is not None:
                     left_out.setdefault(each, {})[path] = paths[path]
 

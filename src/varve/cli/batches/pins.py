@@ -1,0 +1,115 @@
+"""`varve pin | unpin`: which batches must stay, whatever a sweep would take."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from varve.catalog.catalog import Catalog
+from varve.cli.batches.history import current_ids, known, matching_partitions, opened, session
+from varve.cli.batches.published_with import batches_beside
+from varve.cli.context import chosen_settings
+from varve.cli.selection import who
+from varve.model.batch import BatchId
+from varve.model.errors import VarveError, counted
+from varve.stores.open import open_store
+
+if TYPE_CHECKING:
+    import datetime as dt
+    from collections.abc import Collection, Mapping, Sequence
+
+    from rich.console import Console
+
+    from varve.catalog.history.history import History
+    from varve.model.dataset import Dataset
+
+# How the names begin that tables give to what was published with pinned batches.
+PINNED = "pinned-"
+
+
+def pin(
+    dataset_name: str,
+    words: Sequence[str],
+    *,
+    batch: int | None,
+    owner: str | None,
+    reason: str,
+    expires_at: dt.datetime | None,
+) -> list[dict[str, Any]]:
+    """Pin one batch in the matching partitions, or their current batches where `batch` is None.
+
+    With rows of landing files their rejected rows are pinned, as far as they are kept, and vice versa: they go back
+    together. Returns what was pinned, as plain values.
+    """
+    with opened() as past:
+        dataset = known(past, dataset_name)
+        # Another run may publish between this read and the pin. A pin of a batch that was swept fails, and nothing is
+        # lost.
+        paths = matching_partitions(past, dataset, words) if words else None
+        if batch is not None:
+            wanted = {BatchId(batch): paths}
+        else:
+            wanted = {}
+            for path, current in current_ids(past, dataset.name, paths).items():
+                wanted.setdefault(current, []).append(path)  # type: ignore[union-attr]
+            if not wanted:
+                raise VarveError(f"nothing of {dataset} is current there. Nothing was pinned; give --batch.")
+        name = owner or who()
+
+        def pin_all(of: str, batches: Mapping[BatchId, list[str] | None]) -> dict[BatchId, list[str]]:
+            return {
+                batch_id: past.pin(of, batch_id, listed, owner=name, reason=reason, expires_at=expires_at)
+                for batch_id, listed in sorted(batches.items())
+            }
+
+        with past.connection.transaction():
+            pinned = {dataset.name: pin_all(dataset.name, wanted)}
+            if beside := batches_beside(past, dataset, pinned[dataset.name], swept_too=False):
+                pinned[dataset.published_with] = pin_all(dataset.published_with, beside)
+        for each, batches in pinned.items():
+            _name_pinned(past, known(past, each), batches)
+        return [
+            {"dataset": each, "partition": path, "batch_id": batch_id.millis, "owner": name}
+            for each, batches in pinned.items()
+            for batch_id, listed in batches.items()
+            for path in listed
+        ]
+
+
+def show_pinned(console: Console, pinned: Sequence[dict[str, Any]]) -> None:
+    """Print how many batches of which datasets were pinned."""
+    counts = Counter(row["dataset"] for row in pinned)
+    of_each = [f"{counted(count, 'batch')} of {name}" for name, count in counts.items()]
+    console.print(f"Pinned: {', '.join(of_each)}.")
+
+
+def unpin(dataset_name: str, words: Sequence[str], *, batch: int | None, owner: str | None) -> int:
+    """Take pins off, also those of what `pin` pins with it, and return how many there were.
+
+    Raises VarveError where there was none.
+    """
+    with opened() as past:
+        dataset = known(past, dataset_name)
+        paths = matching_partitions(past, dataset, words) if words else None
+        wanted = past.pinned(dataset.name, paths) if batch is None else {BatchId(batch)}
+        beside = batches_beside(past, dataset, dict.fromkeys(wanted, paths), swept_too=False)
+        with past.connection.transaction():
+            taken = sum(past.unpin(dataset.name, batch_id, paths, owner=owner) for batch_id in wanted)
+            for batch_id, listed in beside.items():
+                taken += past.unpin(dataset.published_with, batch_id, listed, owner=owner)
+        _name_pinned(past, dataset, wanted)
+        if beside:
+            _name_pinned(past, known(past, dataset.published_with), beside)
+    if not taken:
+        whose = f" of {owner}" if owner else ""
+        raise VarveError(f"there is no pin{whose} on {dataset} {' '.join(words)}; `varve history` shows them.")
+    return taken
+
+
+def _name_pinned(past: History, dataset: Dataset, batch_ids: Collection[BatchId]) -> None:
+    """Let readers who can look back find what was published with these batches while a pin keeps one of them."""
+    pinned = past.pinned(dataset.name, among=batch_ids)
+    store = open_store(dataset.store, chosen_settings(), Catalog(past.connection), session)
+    store.name_publishes(
+        dataset.name, {f"{PINNED}{batch_id}": batch_id if batch_id in pinned else None for batch_id in batch_ids}
+    )

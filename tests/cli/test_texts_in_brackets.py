@@ -35,14 +35,14 @@ def test_reasons_in_a_history() -> None:
         "is_current": True, "rows": 1, "bytes": 1, "run_id": "run", "failure": None,
         "pins": [{"owner": "ann", "reason": TEXT}],
     }  # fmt: skip
-    history.show_history(console, "shop.sales", [batch])
+    history.show_history(console, "shop.sales", [batch], limit=10)
     assert TEXT in printed(console)
     console = opened()
     change = {
         "published_at": "2026-11-02T00:00:00", "partition": "day=2026-11-01", "batch_id": 1, "kind": "rollback",
         "run_id": "run", "reason": TEXT,
     }  # fmt: skip
-    history.show_changes(console, "shop.sales", [change])
+    history.show_changes(console, "shop.sales", [change], limit=10)
     assert TEXT in printed(console)
 
 

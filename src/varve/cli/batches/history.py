@@ -73,12 +73,24 @@ def built(history: History, dataset: str | None) -> dict[str, str]:
     return {name: kind for name, kind in kinds.items() if dataset in {None, declared_name(name)}}
 
 
-def history(dataset_name: str, words: Sequence[str], *, run_id: str | None, limit: int) -> list[dict[str, Any]]:
-    """Return the batches as plain values, the newest first in each partition."""
+def history(dataset_name: str, words: Sequence[str], *, run: str | None, limit: int) -> list[dict[str, Any]]:
+    """Return the batches as plain values, the newest first in each partition; of a run by its id or how that begins.
+
+    Raises VarveError where no run of theirs begins so.
+    """
     with opened() as past:
         dataset = known(past, dataset_name)
         paths = matching_partitions(past, dataset, words) if words else None
-        batches = past.batches(dataset.name, paths, run_id=run_id, limit=limit)
+        if run is None:
+            batches = past.batches(dataset.name, paths, limit=limit)
+        else:
+            every = past.batches(dataset.name, paths)
+            run_ids = {batch.run_id for batch in every}
+            of_run = {run} & run_ids or {run_id for run_id in run_ids if run_id.startswith(run)}
+            batches = [batch for batch in every if batch.run_id in of_run][:limit]
+            if not batches:
+                where = f"{dataset} {' '.join(words)}".strip()
+                raise VarveError(f"no run of {where} begins with {run!r}. `varve history {where}` lists them.")
     return [batch_values(batch) for batch in batches]
 
 
@@ -109,11 +121,11 @@ def show_folders(locations: Sequence[dict[str, Any]]) -> None:
         typer.echo(location["location"])
 
 
-def show_history(console: Console, dataset_name: str, batches: Sequence[dict[str, Any]]) -> None:
-    """Print the batches as a table."""
+def show_history(console: Console, dataset_name: str, lines: Sequence[dict[str, Any]], *, limit: int) -> None:
+    """Print the first `limit` of the batches as a table, and whether there are more."""
     columns = ("partition", "batch", "began (UTC)", "state", "rows", "size", "run", "remarks")
     table = Table(*columns, title=dataset_name, title_justify="left")
-    for row in batches:
+    for row in lines[:limit]:
         remarks = [f"pinned by {pin['owner']}: {pin['reason']}" for pin in row["pins"]]
         remarks += [str(row["failure"]).splitlines()[0]] if row["failure"] else []
         state = f"[bold green]{row['state']}[/]" if row["is_current"] else row["state"]
@@ -123,13 +135,14 @@ def show_history(console: Console, dataset_name: str, batches: Sequence[dict[str
             row["partition"], str(row["batch_id"]), str(row["started_at"])[:19], state, rows, size,
             row["run_id"][:8], escape("; ".join(remarks)),
         )  # fmt: skip
-    console.print(table if batches else f"{dataset_name} has no batches there.")
+    console.print(table if lines else f"{dataset_name} has no batches there.")
+    _show_cut(console, len(lines), limit)
 
 
-def show_changes(console: Console, dataset_name: str, change_values: Sequence[dict[str, Any]]) -> None:
-    """Print the changes as a table."""
+def show_changes(console: Console, dataset_name: str, lines: Sequence[dict[str, Any]], *, limit: int) -> None:
+    """Print the first `limit` of the changes as a table, and whether there are more."""
     table = Table("when (UTC)", "partition", "batch", "by", "run", "reason", title=dataset_name, title_justify="left")
-    for row in change_values:
+    for row in lines[:limit]:
         batch = "none any more" if row["batch_id"] is None else str(row["batch_id"])
         table.add_row(
             row["published_at"][:19],
@@ -139,7 +152,13 @@ def show_changes(console: Console, dataset_name: str, change_values: Sequence[di
             row["run_id"],
             escape(row["reason"]),
         )
-    console.print(table if change_values else f"Nothing of {dataset_name} was ever current there.")
+    console.print(table if lines else f"Nothing of {dataset_name} was ever current there.")
+    _show_cut(console, len(lines), limit)
+
+
+def _show_cut(console: Console, count: int, limit: int) -> None:
+    if count > limit:
+        console.print(f"There are more than these {limit:,}: raise --limit, or name a partition.", highlight=False)
 
 
 def session() -> Any:

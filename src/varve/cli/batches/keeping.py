@@ -34,7 +34,7 @@ def history(
     dataset: DatasetName,
     words: Words = None,
     *,
-    run_id: Annotated[str | None, typer.Option("--run", help="Only the batches of this run.")] = None,
+    run: Annotated[str | None, typer.Option(help="Only the batches of this run: its id, or how it begins.")] = None,
     log: Annotated[bool, typer.Option("--log", help="What became current when, instead of the batches.")] = False,
     limit: Annotated[int, typer.Option(min=1, help="At most so many lines.")] = 100,
     as_json: Json = False,
@@ -42,12 +42,13 @@ def history(
     """Show every batch of a dataset: what it holds, whose run made it, and what became of it."""
     from varve.cli.batches import history as history_command
 
+    # One more than is shown tells whether there are more.
     if log:
-        changes = history_command.changes(dataset, words or [], limit=limit)
-        _print_values(changes, as_json=as_json, show=lambda: history_command.show_changes(console, dataset, changes))
+        values, show = history_command.changes(dataset, words or [], limit=limit + 1), history_command.show_changes
     else:
-        batches = history_command.history(dataset, words or [], run_id=run_id, limit=limit)
-        _print_values(batches, as_json=as_json, show=lambda: history_command.show_history(console, dataset, batches))
+        values = history_command.history(dataset, words or [], run=run, limit=limit + 1)
+        show = history_command.show_history
+    _print_values(values[:limit], as_json=as_json, show=lambda: show(console, dataset, values, limit=limit))
 
 
 @app.command()

@@ -1,0 +1,54 @@
+"""`varve history`: of which run, and what it says where it shows the first lines only."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from typer.testing import CliRunner
+
+from varve.cli.app import app
+from varve.model.errors import VarveError
+
+if TYPE_CHECKING:
+    from tests.cli.console_project import Console
+
+PARIS = "day=2026-11-01/store=Paris"
+RUNS = ("3f9c0d2e-5b7a", "3f9c0d2f-11aa", "run-1", "run-10")
+
+
+@pytest.fixture
+def sales(console: Console) -> str:
+    """A dataset with a batch of each run."""
+    for run in RUNS:
+        console.publish("sales", PARIS, run)
+    return f"{console.db}.sales"
+
+
+def says(*words: str) -> str:
+    done = CliRunner().invoke(app, list(words))
+    if done.exception is not None:
+        raise done.exception
+    return done.output
+
+
+def test_a_run_is_named_as_the_table_names_it(sales: str) -> None:
+    def runs(beginning: str) -> set[str]:
+        return {batch["run_id"] for batch in json.loads(says("history", sales, "--run", beginning, "--json"))}
+
+    assert RUNS[0][:8] in says("history", sales)
+    assert runs(RUNS[0][:8]) == {RUNS[0]}
+    assert runs("3f9c0d2") == set(RUNS[:2])
+    assert runs("run-1") == {"run-1"}, "a whole id is that run"
+    assert len(json.loads(says("history", sales, "--run", "3f9c0d2", "--limit", "1", "--json"))) == 1
+    with pytest.raises(VarveError, match=rf"no run of {sales} day=2026-11-01 begins with '3f9c0d3'. `varve history"):
+        says("history", sales, "day=2026-11-01", "--run", "3f9c0d3")
+
+
+@pytest.mark.parametrize("log", [[], ["--log"]])
+def test_it_says_that_there_are_more_lines_than_it_shows(sales: str, log: list[str]) -> None:
+    more = "There are more than these"
+    assert f"{more} 3: raise --limit" in says("history", sales, *log, "--limit", "3")
+    assert more not in says("history", sales, *log, "--limit", "4")
+    assert len(json.loads(says("history", sales, *log, "--limit", "3", "--json"))) == 3

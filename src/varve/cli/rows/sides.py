@@ -44,6 +44,7 @@ class Side:
         batches: the batch of each partition, by path.
         swept: the partitions whose data is not kept any more.
         partial: whether it has some partitions of its dataset only, so that nothing is said of the others.
+        until: of an instant: that instant, as what came later is not before it; None for any other side.
     """
 
     title: str
@@ -51,6 +52,7 @@ class Side:
     batches: Mapping[str, Batch]
     swept: frozenset[str] = frozenset()
     partial: bool = False
+    until: datetime | None = None
 
 
 class State(StrEnum):
@@ -160,7 +162,7 @@ def _side(history: History, dataset: Dataset, text: str) -> Side:
     at = moment(text)
     then = history.as_of(dataset.name, at, swept_too=True)
     kept = history.as_of(dataset.name, at)
-    return Side(f"{at:%Y-%m-%d %H:%M:%S %Z}", dataset, then, frozenset(then.keys() - kept.keys()))
+    return Side(f"{at:%Y-%m-%d %H:%M:%S %Z}", dataset, then, frozenset(then.keys() - kept.keys()), until=at)
 
 
 def _previous(history: History, dataset: Dataset, after: Side) -> Side:
@@ -172,6 +174,8 @@ def _previous(history: History, dataset: Dataset, after: Side) -> Side:
     paths_before: set[str] = set()
     # The latest change comes first.
     for change in history.changes(dataset.name, list(after.batches)):
+        if after.until is not None and change.published_at > after.until:
+            continue
         path, is_after = change.partition, change.batch_id == after.batches[change.partition].batch_id
         if is_after:
             reached.add(path)

@@ -14,7 +14,7 @@ from starlette.testclient import TestClient
 
 from tests.support.dagster_home import make_dagster_home
 from varve.catalog.catalog import Catalog
-from varve.cli.observe.console.access import COOKIE
+from varve.cli.observe.console.access import cookie_of
 from varve.cli.observe.console.app import application
 from varve.dagster.assets.sql_folders import forget_files
 from varve.dagster.discovery import load_project
@@ -101,7 +101,7 @@ class Console:
 
     def again(self, **options: bool) -> TestClient:
         """Another console of the same project, which has judged nothing yet."""
-        return TestClient(self.app(), cookies={COOKIE: TOKEN}, **options)  # type: ignore[arg-type]
+        return TestClient(self.app(), cookies={cookie_of(TOKEN): TOKEN}, **options)  # type: ignore[arg-type]
 
     def app(self) -> Starlette:
         return application(Project.find(self.project.root), TOKEN, hosts=["testserver"])
@@ -127,5 +127,5 @@ def console_of_project(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
     load_project.cache_clear()
     forget_files()
     project = Project.find(folder)
-    browser = TestClient(application(project, TOKEN, hosts=["testserver"]), cookies={COOKIE: TOKEN})
+    browser = TestClient(application(project, TOKEN, hosts=["testserver"]), cookies={cookie_of(TOKEN): TOKEN})
     yield Console(db, project, browser)

@@ -11,7 +11,7 @@ from rich.console import Console as RichConsole
 from starlette.testclient import TestClient
 
 from tests.cli.console_project import TOKEN
-from varve.cli.observe.console.access import COOKIE, SHORTEST_TOKEN, token_of
+from varve.cli.observe.console.access import SHORTEST_TOKEN, cookie_of, token_of
 from varve.cli.observe.console.app import application
 from varve.cli.servers.ui import serve_ui
 from varve.model.errors import BadInput, ServiceUnavailable
@@ -40,7 +40,20 @@ def test_only_the_token_opens_a_page_and_a_link_with_it_becomes_a_cookie(console
     bearer = TestClient(app).get("/metrics", headers={"authorization": f"Bearer {TOKEN}"})
     assert bearer.status_code == 200
     # A page of another site that has a name lead to this address cannot read it.
-    assert TestClient(app, base_url="http://evil.example", cookies={COOKIE: TOKEN}).get("/").status_code == 400
+    stranger = TestClient(app, base_url="http://evil.example", cookies={cookie_of(TOKEN): TOKEN})
+    assert stranger.get("/").status_code == 400
+
+
+def test_a_browser_may_have_several_consoles_of_one_machine_open(console: Console) -> None:
+    """It keeps cookies by host, path and name, whatever the port: a later one of a name takes the place of another."""
+    tokens = (TOKEN, "the-token-of-another-console")
+    apps = [application(console.project, token, hosts=["testserver"]) for token in tokens]
+    kept: dict[str, str] = {}
+    for app, token in zip(apps, tokens, strict=True):
+        visitor = TestClient(app)
+        visitor.get(f"/nothing?token={token}")
+        kept |= dict(visitor.cookies)
+    assert [TestClient(app, cookies=kept).get("/nothing").status_code for app in apps] == [404, 404]
 
 
 def test_a_token_of_any_letters_that_is_not_the_right_one_is_refused(console: Console) -> None:
@@ -48,7 +61,8 @@ def test_a_token_of_any_letters_that_is_not_the_right_one_is_refused(console: Co
     for given in STRANGE:
         assert stranger.get("/", params={"token": given}).status_code == 403
         assert stranger.get("/", headers={"authorization": b"Bearer " + given.encode()}).status_code == 403
-        assert stranger.get("/", headers={"cookie": f"{COOKIE}=".encode() + given.encode()}).status_code == 403
+        cookie = f"{cookie_of(TOKEN)}=".encode() + given.encode()
+        assert stranger.get("/", headers={"cookie": cookie}).status_code == 403
 
 
 @pytest.mark.parametrize("size", [0, 1, SHORTEST_TOKEN - 1])
@@ -113,7 +127,7 @@ HOSTS_OURS = ("localhost", "LOCALHOST:3001", "localhost.", "127.0.0.1:3001", "[:
 
 
 def test_it_is_asked_by_localhost_and_by_addresses(console: Console) -> None:
-    browser = TestClient(application(console.project, TOKEN), cookies={COOKIE: TOKEN})
+    browser = TestClient(application(console.project, TOKEN), cookies={cookie_of(TOKEN): TOKEN})
     for host in HOSTS_OURS:
         assert browser.get("/nothing", headers={"host": host}).status_code == 404, host
 
@@ -126,7 +140,8 @@ HOSTS_OF_OTHERS = ("evil.example", "evil.example:3001", "localhost.evil.example"
 
 def test_another_name_is_refused_whatever_it_leads_to(console: Console) -> None:
     """A site that lets its own name lead to this machine has the browser send that name (DNS rebinding)."""
-    browser = TestClient(application(console.project, TOKEN), cookies={COOKIE: TOKEN}, raise_server_exceptions=False)
+    app = application(console.project, TOKEN)
+    browser = TestClient(app, cookies={cookie_of(TOKEN): TOKEN}, raise_server_exceptions=False)
     for host in HOSTS_OF_OTHERS:
         refused = browser.get("/", headers={"host": host})
         assert refused.status_code == 400, host
@@ -135,7 +150,8 @@ def test_another_name_is_refused_whatever_it_leads_to(console: Console) -> None:
 
 
 def test_a_further_name_is_one_that_was_given(console: Console) -> None:
-    browser = TestClient(application(console.project, TOKEN, hosts=["Varve.Example"]), cookies={COOKIE: TOKEN})
+    app = application(console.project, TOKEN, hosts=["Varve.Example"])
+    browser = TestClient(app, cookies={cookie_of(TOKEN): TOKEN})
     assert browser.get("/nothing", headers={"host": "varve.example:3001"}).status_code == 404
 
 

@@ -12,7 +12,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from starlette.testclient import TestClient
 
 from tests.cli.console_project import SCRIPT, TOKEN
-from varve.cli.observe.console.access import COOKIE
+from varve.cli.observe.console.access import cookie_of
 from varve.cli.observe.console.app import application
 from varve.project import Project
 from varve.services.postgres import connect, warehouse_url
@@ -84,7 +84,7 @@ def test_commands_are_shown_as_a_shell_takes_them(console: Console) -> None:
 def test_without_a_catalog_it_says_which_server_it_has_asked(console: Console, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VARVE_POSTGRES_URL", "postgresql://nobody:hidden-word@127.0.0.1:1/none")
     project = Project.find(console.project.root)
-    browser = TestClient(application(project, TOKEN, hosts=["testserver"]), cookies={COOKIE: TOKEN})
+    browser = TestClient(application(project, TOKEN, hosts=["testserver"]), cookies={cookie_of(TOKEN): TOKEN})
     answer = browser.get("/environments")
     assert answer.status_code == 503
     assert "127.0.0.1" in answer.text
@@ -142,7 +142,7 @@ def test_a_page_starts_no_server(
     home = tmp_path_factory.mktemp("h")
     monkeypatch.setenv("VARVE_HOME", str(home))
     project = Project.find(console.project.root)
-    browser = TestClient(application(project, TOKEN, hosts=["testserver"]), cookies={COOKIE: TOKEN})
+    browser = TestClient(application(project, TOKEN, hosts=["testserver"]), cookies={cookie_of(TOKEN): TOKEN})
     answer = browser.get("/")
     assert answer.status_code == 503
     assert "varve up" in answer.text

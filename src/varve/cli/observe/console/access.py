@@ -5,6 +5,7 @@ Not here: under which names it is asked (hosts.py), and the address that it list
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 import os
 import re
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-COOKIE = "varve_console"
+_COOKIE = "varve_console"
 # A shorter one could be guessed, and an empty one would match a request that brings none.
 SHORTEST_TOKEN = 20
 # Pages have no scripts, and nothing from elsewhere; nobody else may show them in a frame of theirs.
@@ -61,6 +62,11 @@ def token_of(home: Path) -> str:
             f"and - _ . ~. {another}"
         )
     return token.decode("ascii")
+
+
+def cookie_of(token: str) -> str:
+    """The name of the cookie with this token: its own, as a browser keeps one of a name for all ports of a host."""
+    return f"{_COOKIE}_{hashlib.sha256(token.encode()).hexdigest()[:12]}"
 
 
 def _make(file: Path) -> None:
@@ -134,10 +140,10 @@ class TokenWanted:
             # As it was written: decoded, a `?` or a `%` of a name would mean something else. And `//name` is not here.
             path = "/" + request.scope.get("raw_path", b"/").decode("ascii", errors="replace").lstrip("/\\")
             there = RedirectResponse(f"{path}?{rest}" if rest else path, status_code=303)
-            there.set_cookie(COOKIE, self.token, httponly=True, samesite="strict", path="/")
+            there.set_cookie(cookie_of(self.token), self.token, httponly=True, samesite="strict", path="/")
             return there
         kind, _, bearer = request.headers.get("authorization", "").partition(" ")
-        brought = [request.cookies.get(COOKIE, ""), bearer if kind.lower() == "bearer" else ""]
+        brought = [request.cookies.get(cookie_of(self.token), ""), bearer if kind.lower() == "bearer" else ""]
         return None if given is None and any(map(self._is_right, brought)) else self.refused(request)
 
     def _is_right(self, given: str) -> bool:

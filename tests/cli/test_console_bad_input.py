@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import shutil
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlencode
 
@@ -10,10 +11,14 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from starlette.testclient import TestClient
+from typer.testing import CliRunner
 
 from tests.cli.console_project import SCRIPT, TOKEN
+from tests.support.project import ROOT
+from varve.cli.app import app
 from varve.cli.observe.console.access import cookie_of
 from varve.cli.observe.console.app import application
+from varve.model.errors import ServiceUnavailable
 from varve.project import Project
 from varve.services.postgres import connect, warehouse_url
 
@@ -146,4 +151,27 @@ def test_a_page_starts_no_server(
     answer = browser.get("/")
     assert answer.status_code == 503
     assert "varve up" in answer.text
+    assert list(home.iterdir()) == []
+
+
+def test_what_only_looks_starts_no_server_for_dagsters_storage_either(
+    console: Console, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the catalog is on a server of its own, and Dagster's storage on the embedded one, which was stopped."""
+    console.publish("sales", "day=2026-11-01/store=Paris", "r")
+    home = tmp_path_factory.mktemp("h")
+    monkeypatch.setenv("VARVE_POSTGRES_URL", warehouse_url(console.project.settings))
+    monkeypatch.delenv("VARVE_DAGSTER_POSTGRES_URL", raising=False)
+    monkeypatch.setenv("VARVE_HOME", str(home))
+    shutil.copy(ROOT / "dagster.yaml", console.project.root)
+    browser = console.again()
+    for address in ("/", "/metrics"):
+        answer = browser.get(address)
+        assert answer.status_code == 503
+        assert f"the embedded PostgreSQL of {home}, which has Dagster" in answer.text
+    # What asks Dagster nothing is shown.
+    assert browser.get("/run/r").status_code == 200
+    for words in (["metrics"], ["logs", f"{console.db}.sales", "day=2026-11-01", "store=Paris"]):
+        with pytest.raises(ServiceUnavailable, match=r"which has Dagster's storage, is down\. Start it: varve up"):
+            raise CliRunner().invoke(app, words).exception or AssertionError(words)
     assert list(home.iterdir()) == []

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import errno
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from varve.dagster.instance import dagster_home
-from varve.project import NoProject
+from tests.support.project import ROOT
+from varve.dagster.instance import dagster_home, embedded_storage
+from varve.project import NoProject, Project
 
 if TYPE_CHECKING:
     from varve.services.settings import Settings
@@ -70,3 +72,17 @@ def test_the_file_of_our_home_is_written_where_it_says_something_else_and_always
     dagster_home(project)
     assert "enabled: true" in file.read_text()
     assert [each.name for each in file.parent.glob("dagster.yaml*")] == ["dagster.yaml"]
+
+
+def test_only_storage_of_ours_without_a_server_of_its_own_is_on_the_embedded_one(
+    project: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("DAGSTER_HOME", raising=False)
+    assert embedded_storage(project) is None
+    (project.project / "varve.toml").touch()
+    shutil.copy(ROOT / "dagster.yaml", project.project)
+    server = embedded_storage(project)
+    assert server is not None
+    assert server.home == Project.find(project.project).settings.home_dir
+    monkeypatch.setenv("VARVE_DAGSTER_POSTGRES_URL", "postgresql://somewhere/else")
+    assert embedded_storage(project) is None

@@ -12,18 +12,31 @@ from typing import TYPE_CHECKING
 
 import yaml
 
-from varve.project import NoProject
+from varve.model.errors import ServiceUnavailable
+from varve.project import NoProject, Project
+from varve.services.postgres_server import PostgresServer
 
 if TYPE_CHECKING:
     import dagster as dg
 
     from varve.services.settings import Settings
 
+# The module that a dagster.yaml names for storage on the server of the settings.
+_OWN_STORAGE = "varve.dagster.internal"
 
-def open_instance(settings: Settings) -> dg.DagsterInstance:
-    """Return Dagster's instance as dagster.yaml describes it; sets DAGSTER_HOME in the environment."""
+
+def open_instance(settings: Settings, *, starting: bool = True) -> dg.DagsterInstance:
+    """Return Dagster's instance as dagster.yaml describes it; sets DAGSTER_HOME in the environment.
+
+    Where not `starting`, raises ServiceUnavailable instead of starting the embedded PostgreSQL for its storage.
+    """
     import dagster as dg
 
+    if not starting and (server := embedded_storage(settings)) is not None and not server.is_up():
+        raise ServiceUnavailable(
+            f"the embedded PostgreSQL of {server.home}, which has Dagster's storage, is down. Start it: varve up. Or "
+            "name your own server: VARVE_DAGSTER_POSTGRES_URL."
+        )
     os.environ["DAGSTER_HOME"] = str(dagster_home(settings))
     # A range run records an event for each partition. They are written in batches: written one by one, each event
     # would cost a connection and a commit.
@@ -50,6 +63,18 @@ def forget_materialisations(settings: Settings, name: str) -> None:
             instance.wipe_assets([key])
 
 
+def embedded_storage(settings: Settings) -> PostgresServer | None:
+    """Return the embedded server that has the storage of Dagster's instance; None where that is elsewhere."""
+    file = dagster_home(settings) / "dagster.yaml"
+    instance_config = yaml.safe_load(file.read_text(encoding="utf-8")) if file.is_file() else None
+    storage = ((instance_config or {}).get("storage") or {}).get("custom") or {}
+    if storage.get("module") != _OWN_STORAGE:
+        return None
+    # As the storage itself finds them (internal.py).
+    its_settings = Project.find((storage.get("config") or {}).get("project") or None).settings
+    return None if its_settings.dagster_postgres_url is not None else PostgresServer(its_settings.home_dir)
+
+
 def dagster_home(settings: Settings) -> Path:
     """Return Dagster's home: DAGSTER_HOME where it is set, else a folder in Varve's home with a copy of dagster.yaml.
 
@@ -73,7 +98,7 @@ def dagster_home(settings: Settings) -> Path:
         )
     instance_config = yaml.safe_load(own_file.read_text(encoding="utf-8"))
     storage = instance_config.get("storage", {}).get("custom", {})
-    if storage.get("module") == "varve.dagster.internal":
+    if storage.get("module") == _OWN_STORAGE:
         storage["config"] = {"project": str(settings.project), **(storage.get("config") or {})}
     _write_whole(home / "dagster.yaml", yaml.safe_dump(instance_config))
     return home

@@ -58,7 +58,7 @@ def show(
     Raises VarveError for an unknown dataset, partition or run, and where there is no catalog.
     """
     dataset, settings = declared(dataset_name), chosen_settings()
-    with opened_catalog(settings, "varve logs") as connection, open_instance(settings) as instance:
+    with opened_catalog(settings, "varve logs") as connection, open_instance(settings, starting=False) as instance:
         chosen = tried_runs(History(connection), dataset_name, words, run=run)[-runs:]
         for tried in chosen:
             lines = lines_of(instance, tried.run_id, "__".join(dataset.name.split(".")))

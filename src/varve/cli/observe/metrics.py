@@ -12,5 +12,5 @@ from varve.observe.metrics import exposition
 def text() -> str:
     """Return the metrics of the chosen project's catalog. Raises VarveError where there is none."""
     settings = chosen_settings()
-    with opened_catalog(settings, "varve metrics") as connection, open_instance(settings) as instance:
+    with opened_catalog(settings, "varve metrics") as connection, open_instance(settings, starting=False) as instance:
         return exposition(connection, last_ticks(instance)).decode()

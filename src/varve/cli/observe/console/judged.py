@@ -170,7 +170,10 @@ class JudgedPlan:
         if self._planner is None or self._planner.graph is not graph:
             self._planner = Planner(graph, limits_of(settings), fatal=(psycopg.Error,))
             self._changes, self._existing = Changes(only_looks=True), {}
-        with untouched_catalog(settings, "varve console") as connection, open_instance(settings) as instance:
+        with (
+            untouched_catalog(settings, "varve console") as connection,
+            open_instance(settings, starting=False) as instance,
+        ):
             facts, members = looked_up(graph, connection, instance, settings)
             changed = self._changes.since_last(connection, facts.in_flight)
             plan = self._planner.tick(facts, changed, now=pendulum.now("UTC"), members=members, codes=facts.codes)

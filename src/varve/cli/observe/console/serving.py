@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from varve.catalog.catalog import Catalog
 from varve.cli.context import chosen_graph, chosen_project, chosen_settings
+from varve.dagster.instance import embedded_storage
 from varve.model.errors import BadInput, ServiceUnavailable, VarveError
 from varve.services.distribution import install_command
 from varve.services.ports import refuse_taken_port
@@ -69,9 +70,15 @@ def _tell(console: Console, address: str) -> None:
 
 
 def _prepare(console: Console) -> None:
-    """Start the catalog's server and bring its tables up to date, as any command does; the pages do neither."""
+    """Start the catalog's server and that of Dagster's storage, and bring the tables up to date, as any command does.
+
+    The pages do none of it.
+    """
+    settings = chosen_settings()
     try:
-        with connect(chosen_settings(), application="varve console") as connection:
+        with connect(settings, application="varve console") as connection:
             Catalog(connection).ensure_schema()
+        if (server := embedded_storage(settings)) is not None:
+            server.ensure_up()
     except VarveError as error:
         console.print(f"{error} The pages say so too, until it is mended.", markup=False, highlight=False)

@@ -7,6 +7,7 @@ import re
 import uuid
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import product
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
@@ -23,7 +24,7 @@ from varve.project import Project
 from varve.services.postgres import connect
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     import pytest
@@ -64,20 +65,24 @@ class Console:
 
     def publish(self, table: str, path: str, run: str, *inputs: Input, failure: str = "") -> BatchId:
         """Record a batch as a run would, or one that has failed."""
+        return self.publish_all(table, [path], run, *inputs, failure=failure)
+
+    def publish_all(self, table: str, paths: Sequence[str], run: str, *inputs: Input, failure: str = "") -> BatchId:
+        """Record a batch of each partition as one run would, or those of one that has failed."""
         graph = load_project(self.project).graph
         dataset = graph.datasets[f"{self.db}.{table}"]
-        key = dataset.partitioning.from_path(path)
+        keys = [dataset.partitioning.from_path(path) for path in paths]
         with connect(self.project.settings, application="varve test") as connection:
             catalog = Catalog(connection)
             catalog.ensure_schema()
             version = graph.code_versions.get(dataset.name, "")
-            build = catalog.begin(dataset, [key], run_id=run, code_version=version)
-            for each in inputs:
+            build = catalog.begin(dataset, keys, run_id=run, code_version=version)
+            for key, each in product(keys, inputs):
                 build.reads(key, each)
             if failure:
                 catalog.fail(build, failure)
             else:
-                catalog.staged(build, [StagedBatch(key, "/nowhere", 3, 2_048, 1)])
+                catalog.staged(build, [StagedBatch(key, "/nowhere", 3, 2_048, 1) for key in keys])
                 catalog.publish(build)
             catalog.release(build)
         return build.batch_id

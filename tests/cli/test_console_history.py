@@ -9,14 +9,17 @@ from urllib.parse import quote
 from psycopg.types.json import Jsonb
 
 from tests.cli.console_project import HOSTILE, SCRIPT
-from tests.cli.test_console import text_of
+from tests.cli.test_console import REJECTED, text_of
 from varve.catalog.catalog import Catalog
 from varve.dagster.discovery import load_project
 from varve.model.batch import Input
 from varve.services.postgres import connect
 
 if TYPE_CHECKING:
+    import pytest
+
     from tests.cli.console_project import Console
+    from varve.model.batch import BatchId
 
 PARIS = "day=2026-11-01/store=Paris"
 # A promotion as `varve promote` keeps it.
@@ -129,6 +132,61 @@ def test_the_calendar_has_a_row_for_each_key_and_a_word_for_each_state(console: 
         assert 'aria-hidden="true"' in content, "its letter, which a screen reader does not read"
     assert len({content for _, _, _, content in cells}) == len({state for state, *_ in cells}) > 1
     assert "<script" not in shown.lower()
+
+
+STORES = tuple(f"store=s{number:03}" for number in range(250))
+
+
+def with_stores(console: Console) -> BatchId:
+    """A dataset by one key, which makes no calendar; all but the last of its partitions are published."""
+    names = ", ".join(f"'{path.removeprefix('store=')}'" for path in STORES)
+    (console.project.assets / "stores.sql").write_text(
+        f"CREATE DATASET {console.db}.stores (n INT) COMMENT 'c' OWNER 'o@example.com' STORED IN LAKE\n"
+        f"PARTITIONED BY (store STRING) FOR store IN ({names})\nEXTERNAL;\n"
+    )
+    console.reload()
+    return console.publish_all("stores", STORES[:-1], "r")
+
+
+def test_a_long_list_that_is_no_calendar_begins_with_what_needs_attention(console: Console) -> None:
+    with_stores(console)
+    console.publish("stores", STORES[-1], "broken", failure="it broke")
+    shown = text_of(console.page(f"/dataset/{console.db}.stores"))
+    assert "250 partitions, the worst first, of which 50 more are not listed here" in shown
+    assert shown.index(STORES[-1]) < shown.index(STORES[0])
+
+
+def test_of_many_inputs_those_that_have_changed_come_first_and_the_others_are_counted(console: Console) -> None:
+    batch, stores = with_stores(console), f"{console.db}.stores"
+    last = console.publish("stores", STORES[-1], "r")
+    inputs = [Input(stores, path, str(batch)) for path in STORES[:-1]]
+    console.publish("totals", "day=2026-11-01", "made", *inputs, Input(stores, STORES[-1], str(last)))
+    changed = console.publish("stores", STORES[-1], "again")
+    shown = text_of(console.page(f"/dataset/{console.db}.totals/partition?path=day%3D2026-11-01"))
+    assert f"Now {stores} {STORES[-1]} {last} {changed} {stores} {STORES[0]} {batch} the same" in shown
+    assert "and 50 more: varve show --batch --json" in shown
+
+
+def test_lists_say_what_they_leave_out(console: Console, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("varve.cli.observe.console.pages._LISTED", 2)
+    address = f"/dataset/{console.db}.sales/partition?path={quote(PARIS, safe='')}"
+    for run in ("first", "second"):
+        console.publish("sales", PARIS, run)
+    assert "Every batch of this partition" in console.page(address)
+    console.publish("sales", PARIS, "third")
+    shown = text_of(console.page(address))
+    assert "The newest 2 batches of this partition" in shown
+    assert "There are earlier ones: varve history --limit" in shown
+    dataset = f"{console.db}.sales"
+    with connect(console.project.settings, application="varve test") as connection:
+        try:
+            for number in range(203):
+                connection.execute(REJECTED, (dataset, f"/landing/{number}.csv", "not CSV"))
+            console.browser = console.again()
+            assert "and 3 more: varve plan --json" in text_of(console.page(f"/dataset/{dataset}"))
+            assert re.search(r"and \d+ more: varve plan --json", text_of(console.page("/")))
+        finally:
+            connection.execute("delete from varve.rejected_arrival where dataset = %s", (dataset,))
 
 
 def test_the_new_pages_take_no_text_of_others_for_their_own(console: Console) -> None:

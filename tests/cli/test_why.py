@@ -16,6 +16,7 @@ from tests.support.project import ROOT
 from tests.support.workbench import Workbench
 from varve.catalog.catalog import Catalog
 from varve.cli.plan.why import show, why
+from varve.cli.problems.rejected import show_left_out
 from varve.dagster.leases.heartbeat import Heartbeats
 from varve.model.partitions.key import PartitionKey
 from varve.services.postgres import connect
@@ -98,3 +99,12 @@ def test_a_partition_whose_retention_is_over_is_missing_whether_it_has_failed_or
         assert "retention" in judgement["not_there"]
     (picture,) = [each for each in shop.json("plan")["datasets"] if each["dataset"] == f"{shop.db}.sales"]
     assert picture["states"] == {}
+
+
+def test_what_was_left_out_is_counted_where_it_is_not_listed() -> None:
+    entry = {"kind": "plan", "dataset": "shop.sales", "reason": "its file is broken", "since": "2026-11-01"}
+    console = Console(file=(output := StringIO()), width=1_000)
+    show_left_out(console, [entry] * 20)
+    assert "more" not in output.getvalue()
+    show_left_out(console, [entry] * 25)
+    assert output.getvalue().endswith("and 5 more that were left out; --json lists them all.\n")

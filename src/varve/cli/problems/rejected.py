@@ -111,6 +111,8 @@ def show_left_out(console: Console, left_out: Sequence[Mapping[str, Any]]) -> No
     for entry in left_out[:_LISTED]:
         text = f"{words[entry['kind']]}: {entry['dataset']}: {entry['reason']} (since {entry['since']})"
         console.print(text, markup=False, highlight=False, soft_wrap=True)
+    if len(left_out) > _LISTED:
+        console.print(f"and {len(left_out) - _LISTED:,} more that were left out; --json lists them all.")
 
 
 def _text(instant: float | None) -> str | None:

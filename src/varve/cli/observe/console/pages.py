@@ -33,6 +33,7 @@ from varve.cli.plan.why import why_of
 from varve.model.batch import BatchId
 from varve.model.errors import BadInput, VarveError
 from varve.planning.judgement.judgement import State
+from varve.planning.operations.heat import WORST_FIRST
 from varve.planning.reconcile import judged_anew
 
 if TYPE_CHECKING:
@@ -86,6 +87,10 @@ class Pages:
         calendar = calendar_values(judged.places, judgements, paths, first_row=row)
         telling = [path for path in paths if judgements[path].state not in _QUIET]
         listed = paths if len(paths) <= _FEW or calendar is None else telling
+        only_telling = listed is telling
+        if len(listed) > _LISTED:
+            # What a person should see first is not cut off.
+            listed = sorted(listed, key=lambda path: WORST_FIRST.index(judgements[path].state))
         graph = chosen_graph()
         return {
             "at": seen.at, "dataset": dataset.name, "comment": dataset.comment, "owners": list(dataset.owners),
@@ -103,8 +108,8 @@ class Pages:
                 {"path": path, "state": str(judgements[path].state), "reason": judgements[path].reason}
                 for path in listed[:_LISTED]
             ],
-            "more": max(0, len(listed) - _LISTED), "only_telling": listed is telling,
-            "rejected": [row for row in seen.problems["rejected"] if row["dataset"] == dataset.name][:_LISTED],
+            "more": max(0, len(listed) - _LISTED), "only_telling": only_telling,
+            "rejected": [row for row in seen.problems["rejected"] if row["dataset"] == dataset.name],
         }  # fmt: skip
 
     def partition(self, name: str, path: str) -> dict[str, Any]:
@@ -119,13 +124,15 @@ class Pages:
             )  # fmt: skip
             own = {} if judgement is None else {key.path: judgement}
             reasons = why_of(dataset, key, plan, {**seen.judgements, dataset.name: own})
-            past = History(connection).batches(dataset.name, [key.path], limit=_LISTED)
+            past = History(connection).batches(dataset.name, [key.path], limit=_LISTED + 1)
             trace = None
             if reasons["batch"]:
                 readers = list(readers_of(seen, dataset.name, key.path))
                 whole = trace_values(connection, dataset, BatchId(reasons["batch"]), [key.path], readers)
                 trace = whole["partitions"][0] | {"read_by": whole["read_by"]}
-        batches = [batch_values(batch) for batch in past]
+                # What has changed first: of many inputs not all are listed.
+                trace["inputs"].sort(key=lambda read: read["now"] in {None, read["version"]})
+        batches = [batch_values(batch) for batch in past[:_LISTED]]
 
         def command(*words: str, last: Sequence[str] = ()) -> str:
             return command_of(dataset, key.path, *words, last=last)
@@ -136,7 +143,8 @@ class Pages:
         been_current = [batch for batch in batches if batch["state"] == "retired" and batch["published_at"]]
         earlier = been_current[0]["batch_id"] if been_current else None
         return {
-            **reasons, "at": seen.at, "state": str(reasons["state"]), "batches": batches, "trace": trace,
+            **reasons, "at": seen.at, "state": str(reasons["state"]), "batches": batches,
+            "more_batches": len(past) > _LISTED, "trace": trace,
             "reads": reads[:_LISTED], "more_reads": max(0, len(reads) - _LISTED),
             "commands": [
                 command("why"), command("history"), command("backfill", "start"), command("logs"),

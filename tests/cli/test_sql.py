@@ -177,3 +177,16 @@ def test_fmt_takes_the_mark_of_windows_and_refuses_what_is_no_utf_8(tmp_path: Pa
     done = CliRunner().invoke(app, ["fmt", str(file)])
     assert isinstance(done.exception, VarveError)
     assert "sales.sql:1: the file is no UTF-8" in str(done.exception)
+
+
+def test_fmt_leaves_what_editors_lay_beside_files_alone(tmp_path: Path) -> None:
+    text = "CREATE DATASET shop.sales (n INT) EXTERNAL;\n"
+    (tmp_path / ".#new.sql").symlink_to("somebody@host.1:2")
+    (tmp_path / ".ipynb_checkpoints").mkdir()
+    copy = tmp_path / ".ipynb_checkpoints" / "sales-checkpoint.sql"
+    for file in (tmp_path / "sales.sql", copy):
+        file.write_text(text, encoding="utf-8")
+    assert run("fmt", str(tmp_path)).startswith("1 were laid out")
+    assert copy.read_text(encoding="utf-8") == text
+    # One that is named is meant.
+    assert run("fmt", str(copy)).startswith("1 were laid out")

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from varve.cli.files.watching import state_of
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -114,3 +116,12 @@ def test_ctrl_c_ends_it_well(folder: Path) -> None:
         os.killpg(watched.process.pid, signal.SIGINT)
         assert watched.until("Stopped watching.")[-1] == "Stopped watching."
         assert watched.process.wait(SECONDS) == 0
+
+
+def test_what_editors_lay_beside_a_file_is_not_watched(folder: Path) -> None:
+    before = state_of(folder / "assets")
+    assert {Path(path).name for path in before} == {"__init__.py", "sales.sql"}
+    (folder / "assets" / ".ipynb_checkpoints").mkdir()
+    for name in (".ipynb_checkpoints/sales-checkpoint.sql", "._sales.sql", ".#other.py", "../.#own.calendar"):
+        (folder / "assets" / name).touch()
+    assert state_of(folder / "assets") == before

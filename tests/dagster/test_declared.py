@@ -213,6 +213,24 @@ def test_a_dataset_in_a_folder_below_is_found_where_that_is_a_package_and_told_w
     assert wrong.file == f"{files.folder.name}/deep/er/wrong.py"
 
 
+def test_what_editors_and_systems_lay_beside_files_declares_nothing(files: Files) -> None:
+    """Locks of Emacs lead nowhere, JupyterLab copies what is opened, and macOS writes bytes of its own."""
+    below = files.folder / "deep"
+    below.mkdir()
+    for folder, name in ((files.folder, "total.sql"), (files.folder, "stock.py"), (below, "new.py")):
+        (folder / f".#{name}").symlink_to("somebody@host.1:2")
+        (folder / f"._{name}").write_bytes(b"\x00\x05\x16\x07varve function")
+    copies = files.folder / ".ipynb_checkpoints"
+    copies.mkdir()
+    for file in ("total.sql", "stock.py"):
+        stem, _, ending = file.partition(".")
+        (copies / f"{stem}-checkpoint.{ending}").write_bytes((files.folder / file).read_bytes())
+    assert set(loaded(files.folder)) == {f"{files.db}.total"}
+    assert broken_modules(files.folder) == []
+    well, told = files.check()
+    assert well, told
+
+
 def test_python_is_not_imported_for_files_that_read_none_of_it(files: Files) -> None:
     files.sql("total", "pieces BIGINT", "AS SELECT 1L AS pieces")
     files.python("stock", "raise RuntimeError('imported')")

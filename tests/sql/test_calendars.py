@@ -135,6 +135,14 @@ def test_an_unknown_calendar_is_told_at_its_name_with_the_nearest(tmp_path: Path
     assert "Did you mean nyse?" in message
 
 
+def test_the_lock_of_an_editor_is_no_calendar_that_one_may_have_meant(tmp_path: Path) -> None:
+    (assets := project(tmp_path, prices=FILES["prices"])).joinpath("nyse.calendar").unlink()
+    (assets / ".#nyse.calendar").symlink_to("somebody@host.1:2")
+    with pytest.raises(SqlErrors, match="there is no calendar 'nyse'") as caught:
+        load(assets)
+    assert "Did you mean" not in str(caught.value)
+
+
 def test_a_mistake_in_a_calendar_is_told_at_its_line(tmp_path: Path) -> None:
     message = told(tmp_path, "2026-11-23\n2026-11-24, 2026-11-28\n2026-11-25\n", prices=FILES["prices"])
     assert message.startswith("assets/nyse.calendar:3:1: calendar nyse, line 3: the window from 2026-11-25 overlaps")

@@ -189,6 +189,19 @@ def test_all_files_are_told_of_at_once(tmp_path: Path) -> None:
         files_in(tmp_path / "assets")
 
 
+def test_what_editors_lay_beside_files_is_no_file_of_tests(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    from varve.testing.plugin import pytest_collect_file
+
+    (tmp_path / "varve.toml").write_text('assets = "assets"\n')
+    (tmp_path / "assets" / ".copies").mkdir(parents=True)
+    (tmp_path / "assets" / ".#a.test.yaml").symlink_to("somebody@host.1:2")
+    for name in ("a.test.yaml", "._a.test.yaml", "._a.test.yml", ".copies/a.test.yaml"):
+        (tmp_path / "assets" / name).write_text("[]\n")
+    assert files_in(tmp_path / "assets") == [tmp_path / "assets" / "a.test.yaml"]
+    found = [path for path in (tmp_path / "assets").rglob("*a.test.yaml") if pytest_collect_file(path, request.session)]
+    assert found == [tmp_path / "assets" / "a.test.yaml"]
+
+
 def test_csv_in_a_file_of_its_own_is_told_of_with_its_own_lines(tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text('product,price\n"a\nb",1\npen\n')
     text = "- {name: a, dataset: b.c, partition: {day: 1}, inputs: {b.d: {file: rows.csv}}, expected: []}\n"

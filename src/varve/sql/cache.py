@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from varve.sql.code.foreign import foreign_text
+from varve.sql.code.own_files import files_of
 from varve.sql.names.own_functions import named_functions
 from varve.sql.syntax.clauses.timeseries import calendar_texts
 
@@ -138,7 +139,7 @@ def _versions() -> str:
     """The versions of everything that compiles a file: of sqlglot, Spark, Python, and of Varve's own code."""
     library = Path(__file__).parents[1]
     rooms = [library / name for name in ("model", "planning", "sql")]
-    files = [(str(path), os.stat(path)) for room in rooms for path in sorted(room.rglob("*.py"))]  # noqa: PTH116
+    files = [(str(path), os.stat(path)) for room in rooms for path in files_of(room, "**/*.py")]  # noqa: PTH116
     code = repr([(path, status.st_size, status.st_mtime_ns) for path, status in files])
     digest = hashlib.blake2b(code.encode(), digest_size=8).hexdigest()
     return f"{metadata.version('sqlglot')} {metadata.version('pyspark')} {sys.version} {digest}"

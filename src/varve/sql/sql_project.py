@@ -20,6 +20,7 @@ from varve.sql.checks.functions import function_problems
 from varve.sql.checks.problems import plan_problems, query_problems
 from varve.sql.checks.sets import set_problems
 from varve.sql.code.functions import declared_functions
+from varve.sql.code.own_files import files_of
 from varve.sql.declaration import dataset_of
 from varve.sql.files.drafts import in_order, name_problems, parsed_files, python_datasets_read
 from varve.sql.files.sql_files import SqlFiles, broken_datasets, rejected_in
@@ -93,7 +94,7 @@ def _seldom_collected() -> Iterator[None]:
 
 def sources_of(folder: Path) -> list[SourceFile]:
     """Return the SQL files of a folder, sorted by path."""
-    paths, functions = sorted(folder.rglob("*.sql")), declared_functions(folder)
+    paths, functions = files_of(folder, "**/*.sql"), declared_functions(folder)
     sources = [source_of(path.read_bytes(), str(path.relative_to(folder.parent)), str(folder.parent)) for path in paths]
     return [replace(source, functions=functions) for source in sources] if functions else sources
 

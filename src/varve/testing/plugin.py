@@ -18,6 +18,7 @@ import pytest
 
 from varve.model.errors import VarveError
 from varve.project import NoProject, Project
+from varve.sql.code.own_files import is_hidden
 from varve.testing.files.problems import TestFileErrors
 from varve.testing.files.reading import SUFFIX, cases_of
 
@@ -99,8 +100,8 @@ class DatasetTestFile(pytest.File):
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> DatasetTestFile | None:
-    """Collect a file of tests that lies among the datasets of a project."""
-    if not file_path.name.endswith(SUFFIX):
+    """Collect a file of tests that lies among the datasets of a project, and is not hidden there."""
+    if file_path.name.startswith(".") or not file_path.name.endswith(SUFFIX):
         return None
     try:
         project = Project.find(file_path)
@@ -108,7 +109,8 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> DatasetTes
         if error.is_absent:
             return None
         raise pytest.UsageError(str(error)) from None
-    if not file_path.resolve().is_relative_to(project.assets.resolve()):
+    place, assets = file_path.resolve(), project.assets.resolve()
+    if not place.is_relative_to(assets) or is_hidden(place, assets):
         return None
     return DatasetTestFile.from_parent(parent, path=file_path, project=project)
 

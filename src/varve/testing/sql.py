@@ -17,6 +17,7 @@ from varve.project import NoProject, Project
 from varve.sql import sql_project
 from varve.sql.answers import Answers
 from varve.sql.cache import Cache
+from varve.sql.code.own_files import files_of
 from varve.sql.spark.analysis import analysis_problems, columns_by_spark
 from varve.sql.syntax.errors import Problem, SqlErrors
 from varve.sql.syntax.sql_file import Body
@@ -121,7 +122,7 @@ def _folder(source: Project | str | Path | None) -> Path:
         if folder == project.root or folder.is_relative_to(project.assets.resolve()):
             project.importable()
             return project.assets
-    if not any(folder.rglob("*.sql")):
+    if not files_of(folder, "**/*.sql"):
         raise NoProject(f"{folder} is no project's folder, and has no .sql files. Name one that is or has.")
     return folder
 

@@ -21,6 +21,7 @@ from varve.dagster.discovery import graph_of_folder
 from varve.model.errors import VarveError
 from varve.sql.cache import Cache
 from varve.sql.checks.zones import name_hints, zone_hints
+from varve.sql.code.own_files import files_of
 from varve.sql.syntax.errors import Problem, SqlErrors, source_of, undecodable
 from varve.sql.syntax.formatting import formatted
 
@@ -85,7 +86,7 @@ def check(
 
 def _broken_modules(folder: Path) -> list[BrokenDataset]:
     """The modules of the folder that cannot be imported; without Python files nothing is imported."""
-    if not any(folder.rglob("*.py")):
+    if not files_of(folder, "**/*.py"):
         return []
     from varve.dagster.assets.python_files import broken_modules
 
@@ -149,7 +150,7 @@ def fmt(console: Console, paths: Sequence[Path], *, only_check: bool) -> None:
     files = [
         file
         for path in paths or [chosen_project().assets]
-        for file in (sorted(path.rglob("*.sql")) if path.is_dir() else [path])
+        for file in (files_of(path, "**/*.sql") if path.is_dir() else [path])
     ]
     changed = []
     for file in files:

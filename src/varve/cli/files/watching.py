@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from varve.cli.context import folder_of_datasets
 from varve.cli.printing import open_console
 from varve.model.errors import VarveError, counted
+from varve.sql.code.own_files import is_hidden
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -89,9 +90,8 @@ def watch(console: Console, folder: Path | None, *, against: str | None, spark: 
 def state_of(folder: Path) -> State:
     """When each file of datasets was changed last, and how large it is; files that go meanwhile are left out."""
     state: State = {}
-    for path in folder.rglob("*"):
-        if path.suffix not in _WATCHED:
-            continue
+    within = (path for path in folder.rglob("*") if path.suffix in _WATCHED and not is_hidden(path, folder))
+    for path in within:
         try:
             status = path.stat()
         except OSError:

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 from varve.model.broken_dataset import BrokenDataset, DatasetIsBroken
 from varve.model.errors import VarveError
 from varve.project import NoProject, Project
+from varve.sql.code.own_files import files_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -173,7 +174,7 @@ def _names(folder: Path, above: str = "") -> Iterator[str]:
 def _outside_packages(folder: Path) -> list[str]:
     """The Python files that declare a dataset in a folder below, which Python does not import as a package."""
     files = [
-        path for path in sorted(folder.glob("*/**/*.py"))
+        path for path in files_of(folder, "*/**/*.py")
         if not all((place / "__init__.py").is_file() for place in path.parents if folder in place.parents)
     ]  # fmt: skip
     return [
@@ -257,7 +258,7 @@ def _by_place(folder: Path, other: Path) -> str:
 
 def _own_imports(folder: Path) -> Iterator[str]:
     """The lines, as `file:line`, that import the folder's package by its name."""
-    for file in sorted(folder.rglob("*.py")):
+    for file in files_of(folder, "**/*.py"):
         for node in ast.walk(ast.parse(file.read_bytes(), str(file))):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             if isinstance(node, ast.ImportFrom) and not node.level and node.module:

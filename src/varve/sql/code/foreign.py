@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from varve.model.errors import nearest
+from varve.sql.code.own_files import files_of
 from varve.sql.code.python_text import function_code, module_file, shown_function
 from varve.sql.syntax.options import option_problems
 from varve.sql.syntax.sql_file import Body, SqlDataset
@@ -143,7 +144,7 @@ def _program(sql: SqlDataset) -> Iterator[Problem]:
     path = program(entry, root)
     if path is None:
         beside = (root / entry).parent
-        names = [str(Path(entry).with_name(file.name)) for file in beside.glob("*") if file.suffix in _ENDINGS]
+        names = [str(Path(entry).with_name(file.name)) for file in files_of(beside, "*") if file.suffix in _ENDINGS]
         places = " and ".join(dict.fromkeys(map(str, (root.resolve(), Path.cwd()))))
         yield sql.problem(span, f"there is no program {entry}; it is looked for in {places}.{nearest(entry, names)}")
     elif path.suffix == ".py":

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from varve.model.errors import VarveError
 from varve.model.function import NEEDS_BOTH, SqlFunction
 from varve.model.schema import ColumnType
+from varve.sql.code.own_files import files_of
 from varve.sql.code.python_text import function_code
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ _DECLARED = re.compile(r"^@(?:\w+\.)?function\b[^\n]*\n\s*(?:async\s+)?def\s+(\w
 def declared_functions(folder: Path) -> tuple[SqlFunction, ...]:
     """Return the functions that the modules of a folder declare, by file and line; also those that cannot be used."""
     root = folder.parent
-    modules = sorted([*folder.glob("*.py"), *folder.glob("*/__init__.py")])
+    modules = files_of(folder, "*.py", "*/__init__.py")
     return tuple(function for file in modules for function in _of_file(file, root))
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from varve.model.errors import nearest
+from varve.sql.code.own_files import files_of
 from varve.testing.files.case import TOLERANCE, Case, Rows
 from varve.testing.files.nodes import List, Mapping, Node, Scalar, composed
 from varve.testing.files.problems import Place, Problem, TestFileErrors
@@ -27,13 +28,13 @@ _NAMED, _EXACT = "named", "exact"
 
 def files_in(folder: Path) -> list[Path]:
     """Return the files of tests in a folder and the folders in it, sorted. Raises TestFileErrors for `.test.yml`."""
-    misnamed = [path for suffix in _NEARLY for path in folder.rglob(f"*{suffix}")]
+    misnamed = files_of(folder, *(f"**/*{suffix}" for suffix in _NEARLY))
     if misnamed:
         raise TestFileErrors(
             Problem(Place(shown(path, folder.parent), 1), f"a file of tests is called NAME{SUFFIX}; rename it.")
             for path in misnamed
         )
-    return sorted(folder.rglob(f"*{SUFFIX}"))
+    return files_of(folder, f"**/*{SUFFIX}")
 
 
 def shown(path: Path, root: Path) -> str:

@@ -220,7 +220,7 @@ def read_calendar(at: Cursor, name: str, span: Span) -> Calendar:
     file = calendar_file(at.source, name)
     if file is None:
         root = Path(at.source.root)
-        names = sorted({path.stem for folder in _folders(at.source) for path in (root / folder).glob(f"*{ENDING}")})
+        names = sorted({path.stem for folder in _folders(at.source) for path in (root / folder).glob(f"[!.]*{ENDING}")})
         at.fail(
             f"there is no calendar {name!r}: no file {name}{ENDING} lies beside this file or in a folder above it."
             f"{nearest(name, names)} It has a window a line: a day, 2026-11-23, or a start and an end, "

@@ -203,3 +203,23 @@ def test_its_python_is_in_order(shop: Path) -> None:
         ".",
     )
     run(shop, "-m", "ruff", "format", "--isolated", "--line-length", "120", "--check", ".")
+
+
+@pytest.mark.needs_seconds
+def test_its_test_of_the_pipeline_passes_with_datasets_of_ones_own_beside_the_samples(shop: Path) -> None:
+    script = """
+import json
+import pytest
+from tests.test_pipeline import test_every_line_of_the_files_gets_into_the_view as test
+
+def answers(**rows):
+    listed = [{"dataset": f"shop.{name}", "rows": count} for name, count in rows.items()]
+    return lambda *words: json.dumps({"datasets": listed})
+
+sample = {"sales": 30, "daily_revenue": 30, "best_sellers": 10, "revenue": 10}
+test(answers(**sample, bread=5))
+for wrong in (sample | {"revenue": 9}, {"sales": 30}):
+    with pytest.raises(AssertionError):
+        test(answers(**wrong))
+"""
+    run(shop, "-c", script)

@@ -213,6 +213,30 @@ def test_a_dataset_in_a_folder_below_is_found_where_that_is_a_package_and_told_w
     assert wrong.file == f"{files.folder.name}/deep/er/wrong.py"
 
 
+@pytest.mark.parametrize("name", ["ab_test.py", "test_results.py", "tests.py", "test_lab/results.py"])
+def test_a_dataset_whose_file_or_package_below_is_called_like_a_test_is_found_and_told_all_the_same(
+    files: Files, name: str
+) -> None:
+    below = files.folder / "deep"
+    (below / name).parent.mkdir(parents=True)
+    (files.folder / "stock.py").rename(below / name)
+    (below / name).with_name("__init__.py").touch()
+    (below / "__init__.py").unlink(missing_ok=True)
+    (broken,) = broken_modules(files.folder)
+    assert broken.file == f"{files.folder.name}/deep/{name}"
+    (below / "__init__.py").touch()
+    # What is called so in a folder of tests is one, whatever it declares.
+    of_tests = below / "test"
+    of_tests.mkdir()
+    (of_tests / "__init__.py").touch()
+    (of_tests / "test_stock.py").write_text(
+        "raise RuntimeError('imported')\n" + (below / name).read_text(encoding="utf-8"), encoding="utf-8"
+    )
+    importlib.invalidate_caches()
+    assert broken_modules(files.folder) == []
+    assert loaded(files.folder)[f"{files.db}.total"].upstreams[f"{files.db}.stock"].table == "stock"
+
+
 def test_what_editors_and_systems_lay_beside_files_declares_nothing(files: Files) -> None:
     """Locks of Emacs lead nowhere, JupyterLab copies what is opened, and macOS writes bytes of its own."""
     below = files.folder / "deep"

@@ -30,8 +30,10 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from varve.dagster.assets.datasets import DatasetAsset
-# What lies in a package of datasets and is imported by others: its tests, and programs.
+# What lies in a package of datasets and is imported by others: its tests, and programs. A dataset may be called so too.
 _OF_OTHERS = re.compile(r"tests?|test_.*|.*_test|conftest|__main__")
+# What is called so in a folder of this name is a test, whatever it declares.
+_FOLDERS_OF_TESTS = ("test", "tests")
 _DECLARES = re.compile(r"^@(?:varve\.asset|dataset_asset)\(", re.MULTILINE)
 _NO_PACKAGE = (
     "it declares a dataset, and its folder is no package of Python, so that nobody finds it. Write an empty "
@@ -157,7 +159,7 @@ def _is_half(module: ModuleType | None) -> bool:
 
 
 def _modules(folder: Path) -> list[str]:
-    """The modules of the folder and of the packages in it, but for tests and programs."""
+    """The modules of the folder and of the packages in it, but for tests and programs that declare no dataset."""
     names = list(_names(folder))
     package = package_of(folder) if names else ""
     return [f"{package}.{name}" for name in names]
@@ -165,10 +167,11 @@ def _modules(folder: Path) -> list[str]:
 
 def _names(folder: Path, above: str = "") -> Iterator[str]:
     for module in pkgutil.iter_modules([str(folder)]):
-        if not above or not _OF_OTHERS.fullmatch(module.name):
+        place = folder / (module.name if module.ispkg else f"{module.name}.py")
+        if not above or not _is_of_others(place):
             yield f"{above}{module.name}"
             if module.ispkg:
-                yield from _names(folder / module.name, f"{above}{module.name}.")
+                yield from _names(place, f"{above}{module.name}.")
 
 
 def _outside_packages(folder: Path) -> list[str]:
@@ -180,8 +183,23 @@ def _outside_packages(folder: Path) -> list[str]:
     return [
         f"{folder.name}/{path.relative_to(folder).as_posix()}"
         for path in files
-        if not _OF_OTHERS.fullmatch(path.stem) and _DECLARES.search(path.read_text(encoding="utf-8", errors="replace"))
+        if not _is_of_others(path) and _declares(path)
     ]
+
+
+def _is_of_others(place: Path) -> bool:
+    """Whether a file or a package is called like a test or a program, and is no dataset that is called so."""
+    if not _OF_OTHERS.fullmatch(place.stem):
+        return False
+    folder = place if place.is_dir() else place.parent
+    return folder.name in _FOLDERS_OF_TESTS or not _declares(place)
+
+
+def _declares(place: Path) -> bool:
+    """Whether a file, or one of a folder, declares a dataset."""
+    files = files_of(place, "**/*.py") if place.is_dir() else [place]
+    texts = (file.read_text(encoding="utf-8", errors="replace") for file in files if file.is_file())
+    return any(_DECLARES.search(text) for text in texts)
 
 
 def _file(folder: Path, module: str) -> str:

@@ -118,6 +118,19 @@ def test_ctrl_c_ends_it_well(folder: Path) -> None:
         assert watched.process.wait(SECONDS) == 0
 
 
+@pytest.mark.parametrize("place", ["assets", "."])
+def test_a_calendar_that_is_saved_is_checked(folder: Path, place: str) -> None:
+    """It may lie beside the files, or in the folder above them."""
+    calendar = folder / place / "own.calendar"
+    calendar.write_text("2026-11-02\n2026-13-03\n")
+    days = "INTERVAL 1 DAY, START '2026-11-01', END '2026-11-08'"
+    (folder / "assets" / "sales.sql").write_text(FILE.replace(days, "CALENDAR 'own', START '2026-11-02'"))
+    with watching(folder) as watched:
+        assert watched.until("Ctrl-C ends it.")[0].startswith(f"{Path(place, 'own.calendar')}:2:")
+        calendar.write_text("2026-11-02\n2026-11-03\n")
+        assert "1 SQL datasets, no problems." in watched.until("Ctrl-C ends it.")
+
+
 def test_what_editors_lay_beside_a_file_is_not_watched(folder: Path) -> None:
     before = state_of(folder / "assets")
     assert {Path(path).name for path in before} == {"__init__.py", "sales.sql"}

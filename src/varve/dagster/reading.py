@@ -71,7 +71,8 @@ class Reader:
 
         Args:
             dataset: which.
-            where: values of partition columns, as their keys are spelt; none mean every partition.
+            where: values of partition columns, as their keys are spelt, or as they are in Python (a moment without a
+                zone is UTC); none mean every partition.
             as_of: a batch (of the partitions that have it), or an instant (one without a zone is UTC).
             run: as of the moment after this run had published; in the place of `as_of`.
             columns: which data columns; None for all. Nothing else is fetched.
@@ -97,7 +98,8 @@ class Reader:
             raise VarveError("give one of as_of and run, not both.")
         history = History(self.catalog.connection)
         batches = self._batches_of(history, dataset, as_of, run)
-        chosen = {path: batch for path, batch in batches.items() if _matches(dataset, path, where or {})}
+        wanted = _in_paths(dataset, where or {}).items()
+        chosen = {path: batch for path, batch in batches.items() if wanted <= dict(parse_path(path)).items()}
         if where and not chosen:
             raise UnknownPartition(f"{dataset}: no partition with {dict(where)} had a batch then.")
         if not self.catalog.environment:
@@ -114,7 +116,7 @@ class Reader:
         if as_of is None and run is None:
             return self.catalog.current(dataset.name)
         if as_of is not None:
-            at = as_of if as_of.tzinfo else as_of.replace(tzinfo=dt.UTC)
+            at = _with_zone(as_of)
             then, kept = history.as_of(dataset.name, at, swept_too=True), history.as_of(dataset.name, at)
         else:
             assert run is not None
@@ -223,7 +225,8 @@ class OpenProject:
 
         Args:
             dataset: its name, `db.table`.
-            where: values of partition columns, as their keys are spelt; every partition where none are given.
+            where: values of partition columns, as their keys are spelt, or as they are in Python (a moment without a
+                zone is UTC); every partition where none are given.
             as_of: an instant (one without a zone is UTC), or a batch: only the partitions that have it.
             run: as of the moment after this run had published; in the place of `as_of`.
             columns: which data columns; None for all. Nothing else is fetched.
@@ -277,14 +280,19 @@ def open_project(
     return OpenProject(opened_project, env or "")
 
 
-def _matches(dataset: Dataset, path: str, where: Mapping[str, object]) -> bool:
+def _in_paths(dataset: Dataset, where: Mapping[str, object]) -> dict[str, str]:
+    """The values as paths spell them. Raises UnknownPartition for a column by which the dataset is not partitioned."""
     if unknown := set(where) - set(dataset.partitioning.names):
         columns = ", ".join(dataset.partitioning.names)
         raise UnknownPartition(
             f"{dataset} is not partitioned by {', '.join(sorted(unknown))}, but by {columns or 'nothing'}."
         )
-    spelt = dict(parse_path(path))
-    return all(
-        spelt[name] == text_of(value)  # type: ignore[arg-type]
-        for name, value in where.items()
-    )
+    values = {name: _with_zone(value) if isinstance(value, dt.datetime) else value for name, value in where.items()}
+    return {
+        name: dataset.partitioning.text_in_paths(name, text_of(value))  # type: ignore[arg-type]
+        for name, value in values.items()
+    }
+
+
+def _with_zone(moment: dt.datetime) -> dt.datetime:
+    return moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)

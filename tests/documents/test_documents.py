@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -199,3 +200,21 @@ def test_the_project_of_this_repository_is_the_one_that_its_documents_show() -> 
     assert PROJECT.definitions == "pipeline_defs.definitions"
     assert PROJECT.commands == ("pipeline_defs.demo.commands",)
     assert f"-m {PROJECT.definitions}" in text_of("README.md")
+
+
+@pytest.mark.needs_seconds
+def test_the_page_of_the_api_has_every_name_of_varve_that_others_in_dagster_cannot_have() -> None:
+    from varve.dagster.assets.captured import automation
+    from varve.dagster.definitions import definitions
+    from varve.dagster.discovery import load_project
+
+    defs = definitions(PROJECT)
+    repository = defs.get_repository_def()
+    given = set(defs.resources or {})
+    given |= {each.name for each in (*repository.sensor_defs, *repository.schedule_defs, *repository.get_all_jobs())}
+    (planes,) = load_project(PROJECT).captured
+    (verification,) = automation(replace(planes, verify="0 3 * * *"), PROJECT).schedules
+    given |= {verification.name, verification.job_name}
+    assert {"alerts", "capture_fleet_planes_sensor", "verify_fleet_planes_job"} <= given
+    # Names that begin with __ Dagster makes for itself.
+    assert not {name for name in given if not name.startswith("__")} - set(code_in_lines("docs/api.md"))

@@ -84,6 +84,9 @@ lint-deploy: # deploy/, by hadolint, helm and kubernetes-validate, which must be
 	helm lint deploy/helm --kube-version $(KUBERNETES).0
 	@test -z "$(RENDER)" || $(RENDERED) > deploy/helm/rendered.yaml
 	$(RENDERED) | diff deploy/helm/rendered.yaml -
+	@# The pods of runs are made by Dagster, and pull their image with the same secrets as all others.
+	test "$$($(RENDERED) --set images.pullSecrets[0].name=registry | grep -c -e imagePullSecrets: -e image_pull_secrets:)" = \
+	  "$$(grep -c -e imagePullPolicy: -e image_pull_policy: deploy/helm/rendered.yaml)"
 	kubernetes-validate --strict -k $(KUBERNETES) deploy/helm/rendered.yaml
 
 docs: $(INSTALLED) ## The pages of docs/ as a site in .site/; a broken link fails

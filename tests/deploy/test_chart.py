@@ -66,7 +66,7 @@ def test_a_pod_runs_what_the_service_of_that_name_runs(name: str) -> None:
         assert isinstance(command, list | tuple)
         own = {f"varve-{each}" for each in PODS} | set(PODS) | {"$(POD_IP)"}
         texts = [re.sub(r"(spark://|thrift://|host=).*", r"\1", word) for word in map(str, command)]
-        return {text for text in texts if text not in own and not re.fullmatch(r"\d+g|.*memory=\d+g", text)}
+        return {text for text in texts if text not in own and not re.fullmatch(r"\d+g|.*memory=\w+", text)}
 
     assert words(service.command) <= words(found["command"])
 
@@ -130,6 +130,21 @@ def test_runs_are_jobs_with_a_lease_without_rights_and_with_the_settings() -> No
     }  # fmt: skip
     (subjects,) = [found["subjects"] for found in of_kind("RoleBinding").values()]
     assert [subject["name"] for subject in subjects] == ["varve-dagster"]
+
+
+def test_pods_of_runs_pull_their_image_with_the_secrets_of_all_other_pods() -> None:
+    templates = {file.stem: file.read_text(encoding="utf-8") for file in (DEPLOY / "helm" / "templates").iterdir()}
+    for name, text in templates.items():
+        assert ("images.pullPolicy" in text) is ("images.pullSecrets" in text), name
+        assert text.count('include "varve.container"') == text.count('include "varve.pod"'), name
+    # Dagster's launcher makes those pods; it takes what a pod takes.
+    wanted = r"""
+        {{- with .Values.images.pullSecrets }}
+        image_pull_secrets: {{- toYaml . | nindent 10 }}
+        {{- end }}
+"""
+    launcher = templates["settings"].partition("run_launcher:")[2].partition("run_monitoring:")[0]
+    assert wanted in launcher
 
 
 def test_every_policy_speaks_of_pods_that_there_are_and_nothing_else_passes() -> None:

@@ -21,7 +21,13 @@ from varve.project import DEPLOYMENT_VARIABLE, PROJECT_VARIABLE
 from varve.services.settings import Settings
 
 EXAMPLE = COMPOSE.with_name("example.env")
-GIVEN = dict.fromkeys(re.findall(r"^(\w+)=", EXAMPLE.read_text(encoding="utf-8"), re.MULTILINE), "word")
+OUTSIDE = COMPOSE.with_name("outside.yaml")
+SAID = dict(re.findall(r"^(\w+)=(.*)$", EXAMPLE.read_text(encoding="utf-8"), re.MULTILINE))
+GIVEN = {
+    **dict.fromkeys(SAID, "word"),
+    "VARVE_SOURCE_URL": "postgresql://source.example/shop",
+    "VARVE_ALERTS": '{"team": "json://alerts.example"}',
+}
 SETTINGS = {f"VARVE_{name.upper()}" for name in Settings.model_fields} | {PROJECT_VARIABLE, DEPLOYMENT_VARIABLE}
 # Of the script that makes the databases; no process of Varve reads it.
 OF_THE_DATABASE = {"VARVE_OWNER_PASSWORD"}
@@ -147,6 +153,41 @@ def test_the_example_of_passwords_names_every_variable_of_the_compose_file_and_n
     assert ".env" in (ROOT / ".gitignore").read_text(encoding="utf-8").splitlines()
 
 
+def test_the_example_has_the_amounts_of_before_and_they_fit_into_each_other() -> None:
+    text = COMPOSE.read_text(encoding="utf-8")
+    amounts = {name: value for name, value in SAID.items() if value}
+    for name, value in amounts.items():
+        assert f"${{{name}:-{value}}}" in text, name
+    heap, executors, container = (
+        int(amounts[name].removesuffix("g")) for name in ("EXECUTOR_MEMORY", "WORKER_MEMORY", "WORKER_MEMORY_LIMIT")
+    )
+    assert heap <= executors <= container - 2
+    given = {**GIVEN, "EXECUTOR_MEMORY": "5g", "WORKER_MEMORY": "6g", "WORKER_CORES": "3"}
+    assert "spark.executor.memory=5g" in services(given)["spark-connect"].command
+    worker = services(given)["spark-worker"]
+    assert (worker.environment["SPARK_WORKER_MEMORY"], worker.environment["SPARK_WORKER_CORES"]) == ("6g", "3")
+    assert worker.values["deploy"]["resources"]["limits"] == {
+        "cpus": "${WORKER_CPU_LIMIT:-4}", "memory": "${WORKER_MEMORY_LIMIT:-6g}",
+    }  # fmt: skip
+
+
+def test_a_source_and_channels_reach_the_code_location_alone_and_it_has_a_way_to_them() -> None:
+    names = {"VARVE_SOURCE_URL", "VARVE_ALERTS"}
+    for name, service in services(GIVEN).items():
+        given = {each: value for each, value in service.environment.items() if each in names}
+        assert given == ({each: GIVEN[each] for each in names} if name == "code" else {}), name
+    # Who writes neither has neither.
+    unset = services({name: "" if name in names else value for name, value in GIVEN.items()})["code"].environment
+    with pytest.MonkeyPatch.context() as patch:
+        for name in names:
+            patch.setenv(name, unset[name])
+        assert (Settings().source_url, Settings().alerts) == (None, {})
+    added = yaml.safe_load(OUTSIDE.read_text(encoding="utf-8"))["services"]
+    networks = compose_values()["networks"]
+    assert {name: list(service) for name, service in added.items()} == {"code": ["networks"]}
+    assert [name for name in added["code"]["networks"] if not networks[name].get("internal")] == ["published"]
+
+
 def test_every_service_waits_for_what_it_needs_and_says_whether_it_is_well() -> None:
     all_services = services(GIVEN)
     order = [service.name for service in in_order(all_services)]
@@ -215,5 +256,5 @@ def test_the_code_location_is_the_project_of_this_repository() -> None:
 
 def test_the_page_names_every_file_of_the_kit() -> None:
     page = text_of("docs/deploy.md")
-    for file in [*IMAGES, COMPOSE, EXAMPLE]:
+    for file in [*IMAGES, COMPOSE, EXAMPLE, OUTSIDE]:
         assert f"deploy/{file.relative_to(DEPLOY)}" in page, file

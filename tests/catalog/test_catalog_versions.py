@@ -197,6 +197,33 @@ def test_a_catalog_of_an_earlier_version_is_upgraded_and_its_batches_stay(
     assert deployments.outdated(["shop.sales"]) == {"shop.sales": {"day=1": 5}}
 
 
+GROWN = """
+    insert into varve.dataset (dataset, store, declaration) values ('shop.sales', 'lake', '{}');
+    insert into varve.batch (dataset, partition, batch_id, state, run_id, code_version, rows, bytes) values
+        ('shop.sales', 'day=1', 5, 'retired', 'run', '', 2, 20),
+        ('shop.sales', 'day=1', 6, 'retired', 'run', '', 5, 50),
+        ('shop.sales', 'day=1', 7, 'published', 'run', '', 9, 90);
+    insert into varve.part (dataset, partition, part_id, location, rows, bytes) values
+        ('shop.sales', 'day=1', 5, '/lake/5', 2, 20), ('shop.sales', 'day=1', 6, '/lake/6', 3, 30);
+    insert into varve.part_file (dataset, partition, part_id, name, token, fingerprint, bytes) values
+        ('shop.sales', 'day=1', 6, 'a.csv', 't', 'f', 4), ('shop.sales', 'day=1', 6, 'b.csv', 't', 'f', 6);
+"""
+OWN = "select batch_id, own_rows, own_bytes, own_read from varve.batch order by batch_id"
+
+
+def test_what_runs_have_added_to_partitions_is_noted_of_batches_of_before_and_of_code_of_before(
+    connection: psycopg.Connection,
+) -> None:
+    connection.execute("drop schema varve cascade")
+    CatalogSchema(20).ensure(connection)
+    connection.execute(GROWN)
+    CatalogSchema().migrate(connection, force=True)
+    assert connection.execute(OWN).fetchall() == [(5, 2, 20, None), (6, 3, 30, 10), (7, None, None, None)]
+    connection.execute("insert into varve.part values ('shop.sales', 'day=1', 7, '/lake/7', 4, 40)")
+    connection.execute("insert into varve.part_file values ('shop.sales', 'day=1', 7, 'c.csv', 't', 'f', 8)")
+    assert connection.execute(OWN).fetchall()[-1] == (7, 4, 40, 8)
+
+
 @pytest.mark.parametrize(
     ("version", "reason", "remedy"),
     [

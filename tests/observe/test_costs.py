@@ -15,11 +15,13 @@ from typer.testing import CliRunner
 from tests.catalog.test_planning import DAILY, WEEKLY, arrive, day
 from varve.catalog.backfills import Backfills
 from varve.catalog.catalog import Catalog
+from varve.catalog.history.drops import Drops
 from varve.catalog.history.history import History
+from varve.catalog.parts import Parts
 from varve.cli.app import app
 from varve.cli.observe import commands
 from varve.cli.plan.heat import with_estimates
-from varve.model.batch import BatchId, Input, StagedBatch
+from varve.model.batch import BatchId, Input, Part, StagedBatch, TakenFile
 from varve.model.dataset import StoreKind
 from varve.model.errors import VarveError
 from varve.model.partitions.key import PartitionKey
@@ -97,16 +99,42 @@ def test_landing_files_count_with_their_size(catalog: Catalog) -> None:
     assert [cost.bytes_read for cost in Costs(catalog.connection).listed()] == [777]
 
 
-def test_of_a_partition_that_grows_a_run_has_written_its_own_part(catalog: Catalog) -> None:
+def test_of_a_partition_that_grows_a_run_has_read_and_written_its_own_part_also_after_a_sweep(
+    catalog: Catalog,
+) -> None:
     run(catalog, {day(1): 100})
+    # The arrival of a partition of many files is all of them.
+    catalog.arrived("p.daily", day(1), uri="/folder", size=1_000, fingerprint="of all files")
     build = catalog.begin(DAILY, [day(1)], run_id="grown", code_version="")
+    build.reads(day(1), Input("landing:p.daily", day(1).path, "of all files"))
+    part = Part(build.batch_id, "/lake/b", 3, 30, (TakenFile("b.csv", "b", "f1", 4), TakenFile("c.csv", "c", "f2", 6)))
+    catalog.staged(build, [StagedBatch(day(1), "/lake/b", 13, 130, 2, parts=(part,))])
+    catalog.publish(build)
+    catalog.release(build)
+
+    def grown() -> tuple[int, int, int]:
+        (cost,) = [cost for cost in Costs(catalog.connection).listed(by=CostsBy.RUN) if cost.run_id == "grown"]
+        return cost.rows, cost.bytes_written, cost.bytes_read
+
+    assert grown() == (3, 30, 10)
+    run(catalog, {day(1): 1}, run_id="replaces it")
     catalog.connection.execute(
-        "insert into varve.part values (%s, %s, %s, %s, %s, %s)",
-        ("p.daily", day(1).path, build.batch_id.millis, "/lake/b", 3, 30),
+        "update varve.batch set state = 'swept', swept_at = now(), deleted_at = now() where batch_id = %s",
+        (build.batch_id.millis,),
     )
-    catalog.staged(build, [StagedBatch(day(1), "/lake/b", 13, 130, 2)])
-    (cost, *_) = Costs(catalog.connection).listed("p.daily", by=CostsBy.RUN)
-    assert (cost.run_id, cost.rows, cost.bytes_written) == ("grown", 3, 30)
+    Parts(catalog.connection).forget("p.daily")
+    assert catalog.connection.execute("select from varve.part").fetchall() == []
+    assert grown() == (3, 30, 10)
+
+
+def test_what_was_dropped_is_listed_under_its_name_beside_its_successor(catalog: Catalog) -> None:
+    run(catalog, {day(1): 100}, run_id="before")
+    dropped = Drops(catalog.connection).drop("p.daily", by="ann")
+    (cost,) = Costs(catalog.connection).listed("p.daily")
+    assert (cost.dataset, cost.bytes_written, cost.storage) == (dropped.remains, 100, Storage(retired=100))
+    run(catalog, {day(1): 10}, run_id="after")
+    listed = Costs(catalog.connection).listed("p.daily", by=CostsBy.RUN)
+    assert {cost.run_id: cost.dataset for cost in listed} == {"before": dropped.remains, "after": "p.daily"}
 
 
 def test_storage_is_what_readers_see_what_was_replaced_and_what_is_pinned(catalog: Catalog) -> None:

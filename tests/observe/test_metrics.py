@@ -17,8 +17,10 @@ from tests.support.project import ROOT
 from varve.catalog.backfills import Backfills
 from varve.catalog.catalog import Catalog
 from varve.catalog.history.alerts.facts import AlertCatalog
+from varve.catalog.history.drops import Drops
 from varve.catalog.living.leases import Leases
 from varve.cdc.capture.positions import Positions
+from varve.model.batch import Part, StagedBatch
 from varve.model.partitions.partitioning import Partitioning
 from varve.observe.metrics import SensorTicks, exposition
 
@@ -122,6 +124,29 @@ def test_a_partition_that_was_withdrawn_after_it_had_failed_is_not_failed(catalo
     # It is asked for again, and fails again.
     fail(day(1))
     assert failed() == 2
+
+
+def test_to_a_partition_that_grows_a_run_has_written_its_own_part(catalog: Catalog) -> None:
+    finish(catalog, begin(catalog, DAILY, day(1)))
+    names = ("varve_rows_written_total", "varve_bytes_written_total")
+    of_daily = {"dataset": "p.daily", "outcome": "succeeded"}
+    before = [value(samples(catalog), name, **of_daily) or 0 for name in names]
+    build = begin(catalog, DAILY, day(1))
+    parts = (Part(build.batch_id, "/lake/b", 3, 30),)
+    catalog.staged(build, [StagedBatch(day(1), "/lake/b", 13, 130, 2, parts=parts)])
+    catalog.publish(build)
+    catalog.release(build)
+    assert [value(samples(catalog), name, **of_daily) for name in names] == [before[0] + 3, before[1] + 30]
+
+
+def test_what_had_failed_of_a_dropped_dataset_is_no_partition_that_failed(catalog: Catalog) -> None:
+    failed = begin(catalog, DAILY, day(1))
+    catalog.fail(failed, "no rate")
+    catalog.release(failed)
+    assert value(samples(catalog), "varve_partitions", dataset="p.daily", state="failed") == 1
+    Drops(catalog.connection).drop("p.daily", by="ann")
+    states = {dict(labels).get("state") for name, labels in samples(catalog) if name == "varve_partitions"}
+    assert "failed" not in states
 
 
 def test_a_build_that_goes_on_is_in_flight_and_has_a_lease(catalog: Catalog) -> None:

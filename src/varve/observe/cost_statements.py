@@ -4,40 +4,41 @@ from __future__ import annotations
 
 # Until the end of the transaction. With PostgreSQL's 4 MB, four million inputs are sorted on disk.
 MORE_MEMORY = "set local work_mem = '128MB'"
+# A dataset of this name, and those that were dropped under it, as long as the catalog has batches of them.
+NAMES = """array(
+    select d.dataset from varve.dataset d
+    where d.dataset = %(dataset)s::text or starts_with(d.dataset, %(dataset)s::text || '#')
+)"""
 # A build is one dataset in one run: its partitions are computed by one job, so that its seconds count once. Of a
-# partition that grows a run has written only its own part. Bytes that several partitions of a build read are counted
-# once: the job reads them once. Landing files count with the size that was recorded when they were taken.
+# partition that grows a run has written, and read, only its own part. Bytes that several partitions of a build read are
+# counted once: the job reads them once. Landing files count with the size that was recorded when they were taken.
 BUILDS = """
     with own as (
-        select b.*, to_char(b.started_at at time zone 'UTC', 'YYYY-MM') as month,
-            coalesce(p.rows, b.rows) as written_rows, coalesce(p.bytes, b.bytes) as written_bytes
+        select b.*, to_char(b.started_at at time zone 'UTC', 'YYYY-MM') as month
         from varve.batch b
-        left join varve.part p
-            on (p.dataset, p.partition, p.part_id) = (b.dataset, b.partition, b.batch_id) and b.staged_at is not null
-        where (%(dataset)s::text is null or b.dataset = %(dataset)s)
+        where (%(dataset)s::text is null or b.dataset = any({names}))
             and (%(since)s::timestamptz is null or b.started_at >= %(since)s)
     ), builds as (
         select dataset, batch_id, min(run_id) as run_id, min(month) as month, min(environment) as environment,
             min(started_at) as began, count(*) as partitions, bool_or(state = 'failed') as failed,
             coalesce(greatest(extract(epoch from max(coalesce(staged_at, failed_at)) - min(started_at)), 0), 0)
                 as seconds,
-            coalesce(sum(written_rows), 0) as rows, coalesce(sum(written_bytes), 0) as written
+            coalesce(sum(coalesce(own_rows, rows)), 0) as rows, coalesce(sum(coalesce(own_bytes, bytes)), 0) as written
         from own group by dataset, batch_id
     ), reads as (
         -- A batch id is a number, the fingerprint of a file is none; CASE keeps the cast away from fingerprints.
-        select distinct o.dataset, o.batch_id, i ->> 0 as source, i ->> 1 as partition, i ->> 2 as version,
-            case when i ->> 2 ~ '^[0-9]+$' and length(i ->> 2) < 19 then (i ->> 2)::bigint end as number
+        select o.dataset, o.batch_id, i ->> 0 as source, i ->> 1 as partition, i ->> 2 as version,
+            case when i ->> 2 ~ '^[0-9]+$' and length(i ->> 2) < 19 then (i ->> 2)::bigint end as number,
+            -- Of the files of a partition that grows, the run has read those that are new.
+            max(case when i ->> 1 = o.partition and strpos(i ->> 0, ':') > 0 then o.own_read end) as own_read
         from own o cross join lateral jsonb_array_elements(o.inputs) i
+        group by o.dataset, o.batch_id, i ->> 0, i ->> 1, i ->> 2
     ), read as (
-        select r.dataset, r.batch_id, sum(coalesce(b.bytes, a.bytes, f.bytes)) as bytes
+        select r.dataset, r.batch_id, sum(coalesce(b.bytes, r.own_read, a.bytes)) as bytes
         from reads r
         left join {batches_read}
         left join varve.arrival a on b.batch_id is null and a.dataset = r.dataset and a.partition = r.partition
             and a.fingerprint = r.version
-        left join lateral (
-            select sum(p.bytes) as bytes from varve.part_file p
-            where b.batch_id is null and p.dataset = r.dataset and p.partition = r.partition and p.part_id = r.batch_id
-        ) f on true
         group by r.dataset, r.batch_id
     )
     select {key}, count(distinct b.run_id)::int as runs, count(*) filter (where b.failed)::int as failed,
@@ -67,11 +68,11 @@ STORAGE = """
             when x.environment <> '' and x.published_at is null then 3
             else 4 end as place
         from varve.batch x left join varve.current c using (dataset, partition, batch_id)
-        where x.bytes is not null and (%(dataset)s::text is null or x.dataset = %(dataset)s)
+        where x.bytes is not null and (%(dataset)s::text is null or x.dataset = any({names}))
             and (x.state in ('published', 'retired', 'staged') or x.state = 'swept' and x.deleted_at is null)
     ), shared as (
         select g.* from varve.batch_part g join varve.dataset d using (dataset)
-        where d.store = 'warehouse' and (%(dataset)s::text is null or g.dataset = %(dataset)s)
+        where d.store = 'warehouse' and (%(dataset)s::text is null or g.dataset = any({names}))
     ), tables as (
         select h.dataset, p.bytes, min(h.place) as place
         from held h join shared g using (dataset, partition, batch_id) cross join lateral unnest(g.parts) u (part_id)

@@ -60,10 +60,10 @@ class Cost:
         partitions: how many partitions they computed, with repetitions.
         seconds: from the begin of each build until its rows were verified to lie in the store, or it failed. The
             partitions of a run are one job, whose seconds count once.
-        rows: how many rows were written.
-        bytes_read: the size of the batches and landing files that were read, each once for a run. A query that reads
-            few of the columns reads less.
-        bytes_written: the size of what was written.
+        rows: how many rows were written; to a partition that grows, how many were added.
+        bytes_read: the size of the batches and landing files that were read, each once for a run; of a partition that
+            grows, of the new files. A query that reads few of the columns reads less.
+        bytes_written: the size of these rows.
         storage: what the dataset holds now, by datasets only.
     """
 
@@ -92,6 +92,7 @@ _LINES = {
     ),
     CostsBy.MONTH: ("b.dataset, '', b.month, '', min(b.began)", "b.month, b.dataset", "b.month desc, b.dataset"),
 }
+_NAMES = sql.SQL(statements.NAMES)
 
 
 @dataclass(frozen=True)
@@ -105,11 +106,15 @@ class Costs:
     ) -> list[Cost]:
         """What each dataset, run or month has cost: runs and months newest first; of one dataset, or of all (None).
 
+        Those that were dropped under the name of the one are lines of their own.
+
         `since` leaves out builds that began earlier; the storage is that of now in any case.
         """
         key, group, order = map(sql.SQL, _LINES[by])
         batches_read = sql.SQL(statements.JOINED if dataset is None and since is None else statements.LOOKED_UP)
-        statement = sql.SQL(statements.BUILDS).format(key=key, group=group, order=order, batches_read=batches_read)
+        statement = sql.SQL(statements.BUILDS).format(
+            names=_NAMES, key=key, group=group, order=order, batches_read=batches_read
+        )
         held = self.storage(dataset) if by is CostsBy.DATASET else {}
         with self.connection.transaction():
             self.connection.execute(statements.MORE_MEMORY)
@@ -121,5 +126,6 @@ class Costs:
 
     def storage(self, dataset: str | None = None) -> dict[str, Storage]:
         """The storage that each dataset holds; of one dataset, or of all (None)."""
-        rows = self.connection.execute(statements.STORAGE, {"dataset": dataset})
+        statement = sql.SQL(statements.STORAGE).format(names=_NAMES)
+        rows = self.connection.execute(statement, {"dataset": dataset})
         return {name: Storage(*sizes) for name, *sizes in rows}

@@ -6,12 +6,14 @@ one snapshot.
 
 from __future__ import annotations
 
-# Batches stay in the catalog when they are replaced or swept: these counts only grow, also over restarts.
+# Batches stay in the catalog when they are replaced or swept: these counts only grow, also over restarts. To a
+# partition that grows a run has written its own part.
 BUILDS = """
     select dataset, outcome, count(*)::bigint, coalesce(sum(partitions), 0)::bigint, coalesce(sum(seconds), 0)::float8,
         coalesce(sum(rows), 0)::bigint, coalesce(sum(bytes), 0)::bigint
     from (
-        select dataset, batch_id, count(*) as partitions, sum(rows) as rows, sum(bytes) as bytes,
+        select dataset, batch_id, count(*) as partitions, sum(coalesce(own_rows, rows)) as rows,
+            sum(coalesce(own_bytes, bytes)) as bytes,
             case when bool_or(state = 'failed') then 'failed' else 'succeeded' end as outcome,
             greatest(extract(epoch from max(coalesce(staged_at, failed_at)) - min(started_at)), 0) as seconds
         from varve.batch where state not in ('building', 'staged') group by dataset, batch_id
@@ -64,10 +66,10 @@ CURRENT = """
     where strpos(d.dataset, '#') = 0 group by d.dataset, d.store order by d.dataset
 """
 # Partitions whose last try failed, with nothing published or withdrawn since, that are on hold after a rollback, that a
-# backfill has marked, that are being built.
+# backfill has marked, that are being built. What was dropped cannot be mended.
 PARTITIONS = """
     select dataset, 'failed', count(distinct partition)::bigint from varve.batch b
-    where state = 'failed' and environment = '' and b.batch_id > coalesce((
+    where state = 'failed' and environment = '' and strpos(b.dataset, '#') = 0 and b.batch_id > coalesce((
         select max(c.build_id) from varve.published c where (c.dataset, c.partition) = (b.dataset, b.partition)), 0)
     group by dataset
     union all select dataset, 'on hold', count(*)::bigint from varve.hold group by dataset

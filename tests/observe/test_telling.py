@@ -6,27 +6,38 @@ import json
 from typing import TYPE_CHECKING
 
 import psycopg
+import pytest
 
 from tests.catalog.test_planning import DAILY, GRAPH, begin, day, finish
 from tests.observe.openlineage import problems
 from varve.catalog.catalog import Catalog
-from varve.dagster.runs.telling import Telling, tell_dead
+from varve.dagster.runs.telling import Telling, tell_killed
 from varve.observe.lineage.moves import tell_moves
+from varve.planning.graph import Graph
 from varve.stores.open_build import OpenBuild
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
-
-    import pytest
 
     from varve.services.settings import Settings
 
 RUN = "0b0e2a52-4a1c-4d2e-9c35-54ac5f2a1c11"
 
 
-def test_a_killed_run_is_told_as_failed_by_the_tick_that_finds_it(
-    settings: Settings, fresh_database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def found_by_a_tick_or_a_sweep(catalog: Catalog) -> None:
+    assert catalog.fail_dead_batches() == 2
+
+
+def found_by_a_rerun(catalog: Catalog) -> None:
+    catalog.release(catalog.begin(DAILY, [day(1), day(2)], run_id="rerun", code_version="c1"))
+
+
+@pytest.mark.parametrize("found", [found_by_a_tick_or_a_sweep, found_by_a_rerun])
+def test_a_killed_run_is_told_as_failed_once_whoever_has_found_it(
+    settings: Settings, fresh_database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    found: Callable[[Catalog], None],
+) -> None:  # fmt: skip
     sent = tmp_path / "events"
     monkeypatch.setenv("OPENLINEAGE__TRANSPORT__TYPE", "file")
     monkeypatch.setenv("OPENLINEAGE__TRANSPORT__LOG_FILE_PATH", str(sent))
@@ -39,18 +50,37 @@ def test_a_killed_run_is_told_as_failed_by_the_tick_that_finds_it(
             telling = Telling(GRAPH, settings)
             telling.began(OpenBuild(build, Catalog(killed)))
             telling.close()
-            tell_dead(GRAPH, catalog, settings)
+            tell_killed(GRAPH, catalog, settings)
             assert [json.loads(line)["eventType"] for line in sent.read_text().splitlines()] == ["START", "START"]
         while catalog.in_flight(DAILY.name):
             # Its session ends a moment after its connection.
             connection.execute("select pg_sleep(0.05)")
-        tell_dead(GRAPH, catalog, settings)
-        assert catalog.fail_dead_batches() == 2
+        found(catalog)
+        # Without a receiver, and with none of its datasets, nobody has told.
+        tell_killed(Graph({}, {}, {}), catalog, settings)
+        with monkeypatch.context() as patched:
+            patched.setenv("OPENLINEAGE_DISABLED", "true")
+            tell_killed(GRAPH, catalog, settings)
+        catalog.forget_killed()
+        for _ in range(2):
+            tell_killed(GRAPH, catalog, settings)
     events = [json.loads(line) for line in sent.read_text(encoding="utf-8").splitlines()]
     assert [event["eventType"] for event in events] == ["START", "START", "FAIL", "FAIL"]
     assert [event["run"]["runId"] for event in events[:2]] == [event["run"]["runId"] for event in events[2:]]
     assert "killed" in events[-1]["run"]["facets"]["errorMessage"]["message"]
     assert [problem for event in events for problem in problems(event)] == []
+
+
+def test_a_killed_run_of_which_nobody_has_told_for_long_is_forgotten(fresh_database: str) -> None:
+    with psycopg.connect(fresh_database, autocommit=True) as connection:
+        catalog = Catalog(connection)
+        catalog.ensure_schema()
+        catalog.connection.execute(
+            "insert into varve.killed (dataset, partition, batch_id, noted_at) "
+            "values ('p.daily', 'day=1', 1, now() - interval '8 days'), ('p.daily', 'day=1', 2, now())"
+        )
+        catalog.forget_killed()
+        assert connection.execute("select batch_id from varve.killed").fetchall() == [(2,)]
 
 
 def test_what_is_rolled_back_and_withdrawn_is_told(

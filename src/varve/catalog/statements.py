@@ -38,27 +38,36 @@ DEAD = """
     left join varve.living l using (dataset, partition, batch_id)
     where b.state in ('building', 'staged') and l.batch_id is null order by b.dataset, b.partition
 """
-DEAD_BUILDS = """
+TAKE_KILLED = """
+    with taken as (delete from varve.killed where dataset = any(%s) returning dataset, partition, batch_id)
     select b.dataset, b.batch_id, b.run_id, b.code_version, b.environment, array_agg(b.partition order by b.partition)
-    from varve.batch b left join varve.living l using (dataset, partition, batch_id)
-    where b.state in ('building', 'staged') and l.batch_id is null
+    from taken join varve.batch b using (dataset, partition, batch_id) where b.state = 'failed'
     group by b.dataset, b.batch_id, b.run_id, b.code_version, b.environment order by b.batch_id
 """
+FORGET_KILLED = "delete from varve.killed where noted_at < clock_timestamp() - make_interval(days => %s)"
 # The same statement notes the change for the planner: a trigger would run for every row of every publish.
 _FAILED = """
     with failed as (
         update varve.batch b set state = 'failed', failed_at = clock_timestamp(), failure = %s
-        where b.state in ('building', 'staged') and {which} returning b.dataset, b.partition
-    )
+        where b.state in ('building', 'staged') and {which} returning b.dataset, b.partition, b.batch_id
+    ){noted}
     insert into varve.change (dataset, partition) select dataset, partition from failed
 """
 KILLED = "the run ended without a word: killed, or cut off"
+_NOTED_AS_KILLED = """, killed as (
+        insert into varve.killed (dataset, partition, batch_id) select dataset, partition, batch_id from failed
+        on conflict do nothing
+    )"""
 FAIL_DEAD = _FAILED.format(
     which="""not exists (
-        select from varve.living l where (l.dataset, l.partition, l.batch_id) = (b.dataset, b.partition, b.batch_id))"""
+        select from varve.living l where (l.dataset, l.partition, l.batch_id) = (b.dataset, b.partition, b.batch_id)
+        )""",
+    noted=_NOTED_AS_KILLED,
 )
 # The caller holds the locks of these partitions: whoever was building them is dead.
-FAIL_LOCKED = _FAILED.format(which="b.dataset = %s and b.environment = %s and b.partition = any(%s)")
+FAIL_LOCKED = _FAILED.format(
+    which="b.dataset = %s and b.environment = %s and b.partition = any(%s)", noted=_NOTED_AS_KILLED
+)
 BEGIN = """
     insert into varve.batch (dataset, partition, batch_id, state, run_id, code_version, environment, generation)
     select %(dataset)s, partition, %(batch)s, 'building', %(run)s, %(code)s, %(environment)s, coalesce(
@@ -136,7 +145,7 @@ WITHDRAW = """
     )
     insert into varve.withdrawn (dataset, partition) select dataset, partition from gone on conflict do nothing
 """
-FAIL = _FAILED.format(which="b.dataset = %s and b.batch_id = %s")
+FAIL = _FAILED.format(which="b.dataset = %s and b.batch_id = %s", noted="")
 NOTE_BROKEN = "update varve.batch set broken = %s where dataset = %s and batch_id = %s and state = 'failed'"
 NOTE_REASONS = """
     update varve.batch b set failure = own.reason from unnest(%s::text[], %s::text[]) as own (partition, reason)

@@ -1,4 +1,4 @@
--- Version 21, code from 18 on: what runs have added to partitions that grow, for the costs (docs/observability.md).
+-- Version 21, code from 18 on: what runs have added to partitions that grow, and which were killed (docs/observability.md).
 
 -- Of a partition that grows: the rows and bytes that the run has added, and the bytes of the files from which it read them;
 -- null where it does not grow. varve.part and varve.part_file say so too, until a sweep deletes their rows.
@@ -32,3 +32,13 @@ begin
 end $$;
 create trigger noted after insert on varve.part_file
     referencing new table as new_rows for each statement execute function varve.note_part_files();
+
+-- Builds that count as failed because their run ended without a word, until receivers of OpenLineage are told. Whoever finds
+-- them, a run or a sweep or another project, need not be who tells.
+create table varve.killed (
+    dataset text not null,
+    partition text not null,
+    batch_id bigint not null,
+    noted_at timestamptz not null default clock_timestamp(),
+    primary key (dataset, partition, batch_id)
+);

@@ -68,7 +68,7 @@ _ENDED_FIRST = ("pin", "overlay")
 ENDED = (
     *_ENDED_FIRST, "current", "hold", "acceptance", "arrival", "rejected_arrival", "left_out", "reopened", "dirty",
     "accepted_code", "deployed", "deployment", "environment_code", "environment_generation",
-    "owner",
+    "owner", "killed",
 )  # fmt: skip
 _RENAME = sql.SQL("update {} set dataset = %(remains)s where dataset = %(dataset)s")
 _END = sql.SQL("delete from {} where dataset = %(dataset)s")

@@ -19,6 +19,7 @@ from varve.cli.batches.sweep_report import Amount, Report
 from varve.cli.context import chosen_graph, chosen_settings
 from varve.cli.environments.work import drop_expired
 from varve.cli.selection import refuse_of_others
+from varve.dagster.runs.telling import tell_killed
 from varve.model.errors import VarveError
 from varve.project import NoProject
 from varve.stores.catching_up import catch_up
@@ -66,12 +67,15 @@ def sweep(
             environment.name for environment in Environments(history.connection).all() if environment.expired
         ]
         if not dry_run:
+            graph = _graph()
             report.failed_builds = catalog.fail_dead_batches()
+            if graph is not None:
+                tell_killed(graph, catalog, settings)
+            catalog.forget_killed()
             history.forget_expired()
             history.forget_left()
             _forget_environments(report)
             _finish_drops(report, history, stores, dataset)
-            graph = _graph()
             catch_up(catalog, stores.__getitem__, graph.datasets if graph is not None else {}, kinds,
                      report.problems.append)  # fmt: skip
         declared = _declared(generations, kinds)

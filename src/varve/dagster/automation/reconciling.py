@@ -25,7 +25,7 @@ from varve.dagster.leases.leases import dead_runs, end_dead
 from varve.dagster.partitions.asked import asked_keys
 from varve.dagster.partitions.set_feed import feed
 from varve.dagster.partitions.sets_sensor import grow, sets_of
-from varve.dagster.runs.telling import tell_dead
+from varve.dagster.runs.telling import tell_killed
 from varve.model.errors import UnknownPartition, VarveError
 from varve.model.partitions.dimension import DynamicDimension
 from varve.planning.reconcile import Limits, Planner
@@ -86,8 +86,8 @@ class Reconciler:
         end_dead(instance, dead_reasons)
         in_flight = runs_in_flight(self.graph, instance, runs)
         # A killed run frees its locks and reports nothing. From here on its builds count as failed like any other.
-        tell_dead(self.graph, Catalog(connection), settings)
         Catalog(connection).fail_dead_batches()
+        tell_killed(self.graph, Catalog(connection), settings)
         for dataset, paths in living(connection).items():
             in_flight[dataset] |= paths
         try:

@@ -26,18 +26,18 @@ if TYPE_CHECKING:
     from varve.stores.open_build import OpenBuild
 
 
-def tell_dead(graph: Graph, catalog: Catalog, settings: Settings) -> None:
-    """Tell of the builds whose run was killed, while the catalog can still say which those are."""
+def tell_killed(graph: Graph, catalog: Catalog, settings: Settings) -> None:
+    """Tell of the builds that have failed because their run was killed, whoever has found them; of each once."""
     lineage = Lineage.open(graph, settings.project)
     if not lineage.is_wanted:
         return
-    for dead in catalog.dead_builds():
-        # A dataset that is declared no more, or with other partitions: nobody can say what was to be made.
-        with contextlib.suppress(VarveError, KeyError):
-            dataset = graph.datasets[dead.dataset]
-            keys = tuple(dataset.partitioning.from_path(path) for path in dead.paths)
-            build = Build(dataset, keys, dead.batch_id, dead.run_id, {}, code_version=dead.code_version)
-            lineage.tell(lambda events, of=build, where=dead.environment: events.failed(of, KILLED, None, where))  # type: ignore[misc]
+    for killed in catalog.take_killed(graph.datasets):
+        # With other partitions than it was declared with then, nobody can say what was to be made.
+        with contextlib.suppress(VarveError):
+            dataset = graph.datasets[killed.dataset]
+            keys = tuple(dataset.partitioning.from_path(path) for path in killed.paths)
+            build = Build(dataset, keys, killed.batch_id, killed.run_id, {}, code_version=killed.code_version)
+            lineage.tell(lambda events, of=build, where=killed.environment: events.failed(of, KILLED, None, where))  # type: ignore[misc]
     if problem := lineage.close():
         logging.getLogger(__name__).warning("%s", problem)
 

@@ -27,7 +27,8 @@ from varve.catalog.history.alerts.alerts import Alerts
 from varve.catalog.history.alerts.messages import Messages
 from varve.cdc.capture.event_log import EventLog
 from varve.cdc.capture.positions import Positions
-from varve.cdc.captured_table import CapturedTable
+from varve.cdc.captured_table import CapturedTable, ChangeFiles, ChangeFormat
+from varve.cdc.lag import capture_facts
 from varve.cli.app import app
 from varve.dagster.assets.datasets import dataset_asset, freshness_policy, graph_of
 from varve.dagster.automation.alerting import evaluate
@@ -39,7 +40,7 @@ from varve.model.partitions.dimension import TimeDimension
 from varve.model.partitions.partitioning import Partitioning
 from varve.model.policy import Policy
 from varve.model.schema import Column, ColumnType, Schema
-from varve.planning.operations.conditions import AlertIdentity, AlertKind, Condition
+from varve.planning.operations.conditions import AlertIdentity, AlertKind, Condition, DiskFacts
 from varve.planning.requested import asked_partitions
 from varve.planning.run_requests import landing_source
 from varve.planning.tick import Tick
@@ -334,8 +335,56 @@ def test_a_daemon_that_has_not_ticked_is_told_by_the_command_and_over_when_it_ti
     with mock.patch(seen, return_value=world.now.timestamp() - 1_000), world.clock():
         evaluate(GRAPH, [], world.instance, world.settings)
     assert ("daemon has not ticked", "") in world.open_alerts()
+    # Another machine may have another storage of Dagster: what that does not know is not over.
+    with mock.patch(seen, return_value=0.0), world.clock():
+        evaluate(GRAPH, [], world.instance, world.settings)
+    assert ("daemon has not ticked", "") in world.open_alerts()
     world.tick()
     assert ("daemon has not ticked", "") not in world.open_alerts()
+
+
+def test_what_differs_from_machine_to_machine_is_told_by_one_of_them(
+    world: World, webhook: Webhook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VARVE_ALERTS_DISK_PERCENT", "90")
+    disks, seen = "varve.dagster.automation.alerting.disks_of", "varve.dagster.automation.alerting.sensor_daemon_seen"
+    alert = ("disk nearly full", "home")
+    for day in ("2026-11-01", "2026-11-02"):
+        world.send(day, "n\n1\n")
+
+    def sensor(used: int) -> str:
+        with mock.patch(disks, return_value=[DiskFacts("home", used, 100, "one")]):
+            return world.tick()
+
+    def command(used: int, machine: str, daemon_seen: float = 0.0) -> str:
+        with (
+            mock.patch(disks, return_value=[DiskFacts("home", used, 100, machine)]), world.clock(),
+            mock.patch("varve.dagster.automation.alerting.socket.gethostname", return_value=machine),
+            mock.patch(seen, return_value=daemon_seen),
+        ):  # fmt: skip
+            return str(evaluate(GRAPH, [], world.instance, world.settings))
+
+    def pass_time() -> None:
+        with world.catalog() as catalog:
+            catalog.connection.execute("update varve.alert_watch set until = clock_timestamp()")
+
+    # The disk of the sensor's machine is full, and that of another one is not; nor does that one know the daemon.
+    assert sensor(99) == "1 alert opened, 0 closed. team was told of 1."
+    left = "0 alerts opened, 0 closed. Disks and captures are looked at by the sensor."
+    assert command(1, "two", world.now.timestamp() - 100_000) == left
+    assert sensor(99) == "0 alerts opened, 0 closed."
+    assert world.open_alerts() == {alert}
+    assert len(webhook.received) == 1
+    # The sensor looks no more: the first machine that does looks in its place, and a third one leaves it to that.
+    pass_time()
+    assert command(1, "two") == "0 alerts opened, 1 closed. team was told of 1."
+    assert command(99, "three") == "0 alerts opened, 0 closed. Disks and captures are looked at by two."
+    assert command(99, "two") == "1 alert opened, 0 closed. team was told of 1."
+    pass_time()
+    assert command(99, "three") == "0 alerts opened, 0 closed."
+    # The sensor has it back at once.
+    assert sensor(1) == "0 alerts opened, 1 closed. team was told of 1."
+    assert command(99, "three") == left
 
 
 def test_failing_expectations_are_told_until_their_partitions_are_computed(world: World) -> None:
@@ -418,6 +467,35 @@ def test_a_lake_that_cannot_be_reached_is_told_and_all_else_too(
         told = {alert.identity.subject: alert.text for alert in Alerts(catalog.connection).list()}
     assert {"log", "stopped", "behind", "day=2026-11-03"} <= told.keys()
     assert told["log"].startswith(f"its captured changes in {lake} cannot be read: ")
+
+
+def test_a_lake_that_is_not_mounted_is_told_and_ends_nothing(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, lake = CapturedTable(ORDERS, "public.planes", {"day": "current_date"}), tmp_path / "mount"
+    files = replace(
+        table, dataset=replace(ORDERS, name="partner.files"), files=ChangeFiles(ChangeFormat.EVENTS, ("n",))
+    )
+    lake.mkdir()
+    monkeypatch.setenv("VARVE_LAKE_ROOT", str(lake))
+    behind = AlertIdentity(AlertKind.CAPTURE, "partner.orders", "behind")
+    with world.catalog() as catalog, world.clock():
+        Positions(catalog.connection).ensure_schema()
+        # Of the second one no file has come yet: its folder need not be there.
+        catalog.connection.execute(
+            "insert into varve.cdc_position (dataset, source, state, generation, applied_lsn) values"
+            " ('partner.orders', 'public.planes', 'stopped', 1, -1), ('partner.files', 'planes', 'stopped', 1, -1)"
+        )
+        Alerts(catalog.connection).update([Condition(behind, "for 20 minutes")], [AlertKind.CAPTURE], 1_000_000.0)
+        facts = {each.dataset: each for each in capture_facts([table, files], catalog.connection, world.settings)}
+        evaluate(GRAPH, [table], world.instance, world.settings)
+        told = {alert.identity.subject for alert in Alerts(catalog.connection).list()}
+    assert facts["partner.files"].unread == ""
+    assert facts["partner.orders"].unread == (
+        f"its captured changes in {lake} cannot be read: {lake}/_changes/partner/orders/generation=1 has no batch of "
+        "events"
+    )
+    assert {"behind", "log", "stopped"} <= told
 
 
 def test_dagster_has_a_check_of_each_and_its_own_policy_where_that_means_the_same(world: World) -> None:

@@ -137,7 +137,7 @@ def test_each_kind_of_condition_holds_where_its_facts_say_so_and_keeps_its_ident
             ProjectionFacts(DAILY.name, "Hive table", "behind", now - 901),
             ProjectionFacts(DAILY.name, "Iceberg table", "hidden", None),
         ],
-        disks=[DiskFacts("home", 95, 100), DiskFacts("lake", 50, 100)],
+        disks=[DiskFacts("home", 95, 100, "one"), DiskFacts("lake", 50, 100, "one")],
         daemon_seen=now - 901,
     )
     held = conditions(facts)
@@ -155,6 +155,7 @@ def test_each_kind_of_condition_holds_where_its_facts_say_so_and_keeps_its_ident
         ("daemon has not ticked", "", ""),
     }
     assert held[AlertIdentity(AlertKind.REJECTED, "t.daily", "/in/a.csv")].text == "not taken (content): no header"
+    assert held[AlertIdentity(AlertKind.DISK, "", "home")].text.startswith("95 % of 0.0 GB on one are in use")
     assert facts.known_kinds == set(AlertKind)
     # Later they are the same ones, though their texts may differ; of datasets that are not declared nothing is told.
     assert set(conditions(replace(facts, now=now + 60))) == set(held)

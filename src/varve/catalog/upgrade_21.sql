@@ -1,4 +1,4 @@
--- Version 21, code from 18 on: what runs have added to partitions that grow, and which were killed (docs/observability.md).
+-- Version 21, code from 18 on: what runs add to partitions, and which were killed (docs/observability.md); who watches (docs/alerts.md).
 
 -- Of a partition that grows: the rows and bytes that the run has added, and the bytes of the files from which it read them;
 -- null where it does not grow. varve.part and varve.part_file say so too, until a sweep deletes their rows.
@@ -41,4 +41,11 @@ create table varve.killed (
     batch_id bigint not null,
     noted_at timestamptz not null default clock_timestamp(),
     primary key (dataset, partition, batch_id)
+);
+
+-- By project, who looks at what differs from machine to machine, and until when nobody else does unless it is the sensor.
+create table varve.alert_watch (
+    project text primary key,
+    watcher text not null,
+    until timestamptz not null
 );

@@ -21,6 +21,7 @@ from varve.services.secrets import redacted
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from varve.cdc.capture.batch_writer import EventBatch
     from varve.cdc.capture.positions import Position
     from varve.cdc.captured_table import CapturedTable
     from varve.services.settings import Settings
@@ -48,13 +49,22 @@ def capture_facts(
 def _facts(table: CapturedTable, position: Position, settings: Settings) -> CaptureFacts:
     facts = CaptureFacts(table.dataset.name, position.state, position.reason or "", position.quarantined)
     try:
-        pending = EventLog(settings.lake, table.dataset).batches(position.generation, after=position.applied_lsn)
+        pending = _pending(table, position, EventLog(settings.lake, table.dataset))
         begun = [int(match[1]) / 1000 for batch in pending if (match := _BEGUN.search(batch.location.rstrip("/")))]
         warning = _warning(table, settings) if position.state == "running" else ""
     except Exception as error:  # noqa: BLE001 - what file systems raise has no common class, and all else is told too
         reason = redacted(str(error) or type(error).__name__)
         return replace(facts, unread=f"its captured changes in {settings.lake} cannot be read: {reason}")
     return replace(facts, behind_since=min(begun, default=None), warning=warning)
+
+
+def _pending(table: CapturedTable, position: Position, log: EventLog) -> list[EventBatch]:
+    """The batches that are not applied. Raises FileNotFoundError where the log is not there, as on another machine."""
+    batches = log.batches(position.generation)
+    # A stream begins with a snapshot, files with the first one that comes; and retention keeps the last batch.
+    if not batches and (position.applied_lsn >= 0 or (position.generation > 0 and table.files is None)):
+        raise FileNotFoundError(f"{log.generation(position.generation)} has no batch of events")
+    return [batch for batch in batches if batch.last_lsn > position.applied_lsn]
 
 
 def _warning(table: CapturedTable, settings: Settings) -> str:

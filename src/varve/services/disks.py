@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import socket
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,10 @@ if TYPE_CHECKING:
 
 
 def disks_of(settings: Settings) -> list[DiskFacts]:
-    """The file systems of the home, the lake and the landing folder, each once; places that are URIs are left out."""
+    """The file systems of the home, the lake and the landing folder, each once, as this machine has them.
+
+    Places that are URIs are left out.
+    """
     places = {"home": str(settings.home_dir), "lake": settings.lake, "landing": settings.landing}
     names: dict[int, list[str]] = {}
     folders: dict[int, Path] = {}
@@ -29,7 +33,8 @@ def disks_of(settings: Settings) -> list[DiskFacts]:
     for device, folder in folders.items():
         usage = shutil.disk_usage(folder)
         # As df counts: what is kept for the administrator is not free.
-        disks.append(DiskFacts(", ".join(names[device]), usage.used, usage.used + usage.free))
+        total = usage.used + usage.free
+        disks.append(DiskFacts(", ".join(names[device]), usage.used, total, socket.gethostname()))
     return disks
 
 

@@ -1,14 +1,16 @@
 """Alerts: facts are read, conditions follow, what is new is sent. By the sensor `alerts`, and by a command.
 
-A channel that fails is tried again later. It ends neither a tick nor a run, and keeps no other channel waiting.
+A channel that fails is tried again later. It ends neither a tick nor a run, and keeps no other channel waiting. What
+differs from machine to machine is looked at from one of them only: where the sensor is evaluated, as long as it is.
 
-Not here: which conditions hold (varve/planning/operations), what was opened (varve/catalog/history/alerts), and
-sending (varve/services/channels.py).
+Not here: which conditions hold (varve/planning/operations), what was opened, and whose view counts
+(varve/catalog/history/alerts), and sending (varve/services/channels.py).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import socket
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import dagster as dg
@@ -20,6 +22,7 @@ from varve.catalog.code.owners import Owners
 from varve.catalog.history.alerts.alerts import Alerts
 from varve.catalog.history.alerts.facts import AlertCatalog
 from varve.catalog.history.alerts.messages import Messages
+from varve.catalog.history.alerts.watch import MACHINE_SECONDS, SENSOR, Watch
 from varve.catalog.rejected import RejectedArrivals
 from varve.cdc.lag import capture_facts
 from varve.dagster.automation.planner_facts import limits_of
@@ -46,7 +49,7 @@ if TYPE_CHECKING:
     from varve.project import Project
     from varve.services.settings import Settings
 
-SENSOR = "alerts"
+SENSOR_NAME = "alerts"
 QUIET, ELSEWHERE = "quiet hours", "somebody else sends now"
 
 
@@ -58,6 +61,7 @@ class Evaluation:
         is_ours: whether this process has evaluated; else another one does so right now.
         sent: by channel how many messages it has taken.
         unsent: by channel why it was told nothing, or nothing was due for it.
+        watcher: who looks at disks and captures in the place of this process; "" where it has done so itself.
     """
 
     is_ours: bool = True
@@ -65,6 +69,7 @@ class Evaluation:
     closed: int = 0
     sent: dict[str, int] = field(default_factory=dict)
     unsent: dict[str, str] = field(default_factory=dict)
+    watcher: str = ""
 
     def __str__(self) -> str:
         if not self.is_ours:
@@ -72,6 +77,8 @@ class Evaluation:
         parts = [f"{counted(self.opened, 'alert')} opened, {self.closed} closed."]
         parts += [f"{channel} was told of {count}." for channel, count in self.sent.items()]
         parts += [f"{channel} was told nothing: {reason}." for channel, reason in self.unsent.items()]
+        if self.watcher:
+            parts.append(f"Disks and captures are looked at by {self.watcher}.")
         return " ".join(parts)
 
 
@@ -82,19 +89,23 @@ def alert_sensor(
     reconciler = Reconciler(graph, project)
 
     @dg.sensor(
-        name=SENSOR,
+        name=SENSOR_NAME,
         minimum_interval_seconds=project.sensor_settings.alerts_seconds,
         default_status=dg.DefaultSensorStatus.RUNNING if on else dg.DefaultSensorStatus.STOPPED,
         description="What is late, rejected, given up, broken, behind or full is told to the channels of the settings.",
     )
     def evaluate_alerts(context: dg.SensorEvaluationContext) -> dg.SkipReason:
         def use_plan(catalog: Catalog, plan: RunPlan, members: Members) -> dg.SkipReason:
+            settings = project.settings
+            _watch(catalog.connection, settings).take(SENSOR, _sensor_seconds(settings))
             # While this runs, the daemon ticks; and of a stopped one only the command can tell.
-            facts = read_facts(graph, captured, catalog.connection, project.settings, plan, members=members)
-            return dg.SkipReason(str(evaluated(catalog.connection, project.settings, facts)))
+            facts = read_facts(
+                graph, captured, catalog.connection, settings, plan, members=members, daemon_seen=0.0, watching=True
+            )
+            return dg.SkipReason(str(evaluated(catalog.connection, settings, facts)))
 
         return reconciler.look(
-            context.instance, SENSOR, lambda *_: sets_of(context.instance, graph).members(), use_plan
+            context.instance, SENSOR_NAME, lambda *_: sets_of(context.instance, graph).members(), use_plan
         )
 
     return evaluate_alerts
@@ -103,7 +114,10 @@ def alert_sensor(
 def evaluate(
     graph: Graph, captured: Sequence[CapturedTable], instance: dg.DagsterInstance, settings: Settings
 ) -> Evaluation:
-    """Evaluate the alerts once, as the sensor does; nothing is launched. Raises VarveError without a server."""
+    """Evaluate the alerts once, as the sensor does; nothing is launched. Raises VarveError without a server.
+
+    What differs from machine to machine is left to the sensor where that looks, else to the machine that does already.
+    """
     with connect(settings, application="varve alerts") as connection:
         Catalog(connection).ensure_schema()
         catalog_facts, members = looked_up(graph, connection, instance, settings)
@@ -111,9 +125,14 @@ def evaluate(
             graph, catalog_facts, now=pendulum.now("UTC"), members=members, limits=limits_of(settings),
             codes=catalog_facts.codes, fatal=(psycopg.Error,),
         )  # fmt: skip
-        seen = sensor_daemon_seen(instance)
-        facts = read_facts(graph, captured, connection, settings, plan, members=members, daemon_seen=seen)
-        return evaluated(connection, settings, facts)
+        machine = socket.gethostname()
+        watcher = _watch(connection, settings).take(machine, MACHINE_SECONDS)
+        # A sensor that looks is a sign of life. Where Dagster knows of none, it may have another storage here.
+        seen = None if watcher == SENSOR else sensor_daemon_seen(instance) or None
+        facts = read_facts(
+            graph, captured, connection, settings, plan, members=members, daemon_seen=seen, watching=watcher == machine
+        )
+        return replace(evaluated(connection, settings, facts), watcher="" if watcher == machine else watcher)
 
 
 def read_facts(
@@ -124,9 +143,14 @@ def read_facts(
     plan: RunPlan,
     *,
     members: Members,
-    daemon_seen: float = 0.0,
+    daemon_seen: float | None,
+    watching: bool,
 ) -> AlertFacts:
-    """Read everything that conditions depend on, as it is now. `daemon_seen` 0.0: the daemon itself asks."""
+    """Read everything that conditions depend on, as it is now.
+
+    `daemon_seen` is 0.0 where the daemon itself asks, and None where nobody knows. Disks, the lake and the sources of
+    captures are looked at where this process is `watching`.
+    """
     now = pendulum.now("UTC").timestamp()
     catalog = AlertCatalog(connection)
     return AlertFacts(
@@ -144,12 +168,21 @@ def read_facts(
         unjudged=plan.failed.keys(),
         unusable=_unusable(graph, connection, settings),
         expectations=catalog.failed_expectations(),
-        captures=capture_facts(captured, connection, settings),
+        captures=capture_facts(captured, connection, settings) if watching else None,
         projections=catalog.projections(),
-        disks=_disks(settings),
+        disks=_disks(settings) if watching else None,
         daemon_seen=daemon_seen,
         limits=AlertLimits(settings.alerts_disk_percent, settings.alerts_lag_minutes * 60),
     )
+
+
+def _watch(connection: psycopg.Connection, settings: Settings) -> Watch:
+    return Watch(connection, settings.project_name)
+
+
+def _sensor_seconds(settings: Settings) -> float:
+    """So long after its last look the sensor counts as one that looks no more."""
+    return max(settings.alerts_lag_minutes * 60, 3.0 * settings.alerts_seconds)
 
 
 def _unusable(graph: Graph, connection: psycopg.Connection, settings: Settings) -> frozenset[str]:

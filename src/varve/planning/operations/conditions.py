@@ -119,11 +119,12 @@ class ProjectionFacts:
 
 @dataclass(frozen=True, slots=True)
 class DiskFacts:
-    """A file system that holds something of ours: what lies there, and its size in use and in all, in bytes."""
+    """A file system that holds something of ours: what lies there, its size in use and in all in bytes, and where."""
 
     names: str
     used: int
     total: int
+    machine: str
 
 
 @dataclass(frozen=True)
@@ -137,7 +138,7 @@ class AlertFacts:
         unjudged: the datasets that could not be judged; what is told by their judgements neither begins nor ends.
         unusable: datasets with open alerts that are declared, but cannot be used as they are written, or read such a
             dataset; nothing that is told of them begins or ends.
-        daemon_seen: when Dagster's sensor daemon last gave a sign of life; 0.0: it never ran here.
+        daemon_seen: when Dagster's sensor daemon last gave a sign of life; 0.0: it does so now.
     """
 
     now: float
@@ -262,7 +263,8 @@ def _disks(facts: AlertFacts) -> Iterator[Condition]:
         percent = 100 * disk.used / disk.total if disk.total else 0.0
         if percent >= facts.limits.disk_percent:
             free = (disk.total - disk.used) / 1e9
-            text = f"{percent:.0f} % of {disk.total / 1e9:,.1f} GB are in use, {free:,.1f} GB are free"
+            size = f"{disk.total / 1e9:,.1f} GB on {disk.machine}"
+            text = f"{percent:.0f} % of {size} are in use, {free:,.1f} GB are free"
             yield _condition(AlertKind.DISK, "", disk.names, text)
 
 

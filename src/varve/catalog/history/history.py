@@ -164,6 +164,18 @@ class History:
             statements.UNPIN, (dataset, batch_id.millis, paths, paths, owner, owner)
         ).rowcount
 
+    def owners(self, dataset: str) -> set[str]:
+        """Who has pinned batches of a dataset."""
+        return {owner for (owner,) in self.connection.execute(statements.OWNERS, (dataset,))}
+
+    def claim_owner(self, owner: str) -> list[str]:
+        """In a transaction: let nobody else claim this owner of pins before it ends.
+
+        Returns the datasets of which the owner has pinned batches already.
+        """
+        self.connection.execute(statements.CLAIM_OWNER, (owner,))
+        return [dataset for (dataset,) in self.connection.execute(statements.PINNED_BY, (owner,))]
+
     def forget_expired(self) -> int:
         """Delete the pins that have expired. Returns how many there were."""
         return self.connection.execute(statements.FORGET_EXPIRED).rowcount

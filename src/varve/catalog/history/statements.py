@@ -86,6 +86,9 @@ UNPIN = """
     where dataset = %s and batch_id = %s and (%s::text[] is null or partition = any(%s))
       and (%s::text is null or owner = %s)
 """
+OWNERS = "select distinct owner from varve.valid_pin where dataset = %s"
+CLAIM_OWNER = "select pg_advisory_xact_lock(hashtextextended('varve pins of ' || %s, 0))"
+PINNED_BY = "select distinct dataset from varve.valid_pin where owner = %s order by 1"
 OLDEST_LIVING = "select min(started_at) from varve.living"
 FORGET_EXPIRED = "delete from varve.pin where expires_at <= clock_timestamp()"
 # Whatever is retired later counts from then on.

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 
 # How the names begin that tables give to what was published with pinned batches.
 PINNED = "pinned-"
+# How the owner of the pins of a snapshot is called, before its name.
+SNAPSHOT = "snapshot "
+# The branch of each Iceberg table that readers are shown unless they name another.
+BRANCH = "main"
 
 
 def pin(
@@ -86,30 +90,43 @@ def show_pinned(console: Console, pinned: Sequence[dict[str, Any]]) -> None:
 def unpin(dataset_name: str, words: Sequence[str], *, batch: int | None, owner: str | None) -> int:
     """Take pins off, also those of what `pin` pins with it, and return how many there were.
 
-    Raises VarveError where there was none.
+    With the last pin of a snapshot the table loses the tag of that name. Raises VarveError where there was no pin.
     """
     with opened() as past:
         dataset = known(past, dataset_name)
         paths = matching_partitions(past, dataset, words) if words else None
         wanted = past.pinned(dataset.name, paths) if batch is None else {BatchId(batch)}
         beside = batches_beside(past, dataset, dict.fromkeys(wanted, paths), swept_too=False)
-        with past.connection.transaction():
-            taken = sum(past.unpin(dataset.name, batch_id, paths, owner=owner) for batch_id in wanted)
-            for batch_id, listed in beside.items():
-                taken += past.unpin(dataset.published_with, batch_id, listed, owner=owner)
-        _name_pinned(past, dataset, wanted)
+        unpinned: dict[str, Mapping[BatchId, list[str] | None]] = {dataset.name: dict.fromkeys(wanted, paths)}
         if beside:
-            _name_pinned(past, known(past, dataset.published_with), beside)
+            unpinned[dataset.published_with] = beside
+        before = {name: past.owners(name) for name in unpinned}
+        with past.connection.transaction():
+            taken = sum(
+                past.unpin(name, batch_id, listed, owner=owner)
+                for name, batches in unpinned.items() for batch_id, listed in batches.items()
+            )  # fmt: skip
+        for name, batches in unpinned.items():
+            gone = before[name] - past.owners(name)
+            ended = {each.removeprefix(SNAPSHOT) for each in gone if each.startswith(SNAPSHOT)}
+            _name_pinned(past, known(past, name), batches, {tag for tag in ended if not is_reserved(tag)})
     if not taken:
         whose = f" of {owner}" if owner else ""
         raise VarveError(f"there is no pin{whose} on {dataset} {' '.join(words)}; `varve history` shows them.")
     return taken
 
 
-def _name_pinned(past: History, dataset: Dataset, batch_ids: Collection[BatchId]) -> None:
-    """Let readers who can look back find what was published with these batches while a pin keeps one of them."""
+def is_reserved(name: str) -> bool:
+    """Whether a name in the tables has a meaning of its own, and is none of a snapshot."""
+    return name == BRANCH or name.startswith(PINNED)
+
+
+def _name_pinned(past: History, dataset: Dataset, batch_ids: Collection[BatchId], ended: Collection[str] = ()) -> None:
+    """Let readers who can look back find what was published with these batches while a pin keeps one of them.
+
+    The names in `ended` are taken away.
+    """
     pinned = past.pinned(dataset.name, among=batch_ids)
     store = open_store(dataset.store, chosen_settings(), Catalog(past.connection), session)
-    store.name_publishes(
-        dataset.name, {f"{PINNED}{batch_id}": batch_id if batch_id in pinned else None for batch_id in batch_ids}
-    )
+    names = {f"{PINNED}{batch_id}": batch_id if batch_id in pinned else None for batch_id in batch_ids}
+    store.name_publishes(dataset.name, names | dict.fromkeys(ended))

@@ -17,18 +17,24 @@ from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import StaticTable
 
 from tests.cdc.waits import until
+from tests.stores.lake.iceberg.builder import Builder
 from tests.stores.lake.iceberg.readers import by_pyiceberg, by_text, iceberg_table
-from tests.support.sales import PARIS, ZURICH, key
+from tests.support.project import commands_on
+from tests.support.sales import PARIS, ZURICH, key, sales_dataset
 from varve.catalog.catalog import Catalog
 from varve.catalog.environments.environments import Environments
 from varve.catalog.environments.overlay import EnvironmentCatalog
 from varve.catalog.history.history import History
+from varve.cli.batches import history as history_command
 from varve.cli.batches import snapshot
 from varve.cli.batches.sweep import delete_swept, mark, sweep_leftovers
 from varve.cli.batches.sweep_report import Report
+from varve.model.dataset import StoreKind
 from varve.model.errors import VarveError
 from varve.model.store_options import LakeOptions
+from varve.planning.graph import Graph
 from varve.services.postgres import connect
+from varve.services.settings import Settings
 from varve.stores.environments.store import EnvironmentStore
 from varve.stores.lake.iceberg import clean, examine
 from varve.stores.lake.iceberg.clean import is_metadata
@@ -38,7 +44,6 @@ from varve.stores.warehouse.tables.roles import ensure_roles
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from tests.stores.lake.iceberg.builder import Builder
     from varve.model.dataset import Dataset
     from varve.model.inventory import Finding
     from varve.stores.lake.iceberg.tables import IcebergTables
@@ -364,10 +369,10 @@ def test_one_name_is_given_to_what_is_current_of_all_tables(builder: Builder, sa
     builder.publish(sales, {PARIS: sold("one")})
     with builder.store() as store:
         assert store.iceberg is not None
-        assert sales.name in store.iceberg.name_current("closing")
+        assert sales.name in store.iceberg.name_current(f"closing_{sales.db}")
     builder.publish(sales, {PARIS: sold("two")})
     table = iceberg_table(builder.settings, sales)
-    snapshot = table.snapshot_by_name("closing")
+    snapshot = table.snapshot_by_name(f"closing_{sales.db}")
     assert snapshot is not None
     assert [row["product"] for row in by_pyiceberg(table, snapshot_id=snapshot.snapshot_id)] == ["one"]
 
@@ -413,18 +418,71 @@ def test_a_live_environment_follows_production_where_it_has_nothing_of_its_own(
 
 def test_one_command_shows_and_names_the_tables_of_one_moment(builder: Builder, sales: Dataset) -> None:
     first = builder.publish(sales, {PARIS: sold("one")})
-    tables = {(row["namespace"], row["table"]): row["metadata_location"] for row in snapshot.take("closing", None)}
+    name = f"closing_{sales.db}"
+    tables = {(row["namespace"], row["table"]): row["metadata_location"] for row in snapshot.take(name, None)}
     assert tables[sales.db, sales.table] == iceberg_table(builder.settings, sales).metadata_location
     builder.publish(sales, {PARIS: sold("two")})
     sweep(builder, sales)
     table = iceberg_table(builder.settings, sales)
-    named = table.snapshot_by_name("closing")
+    named = table.snapshot_by_name(name)
     assert named is not None
     assert [row["product"] for row in by_pyiceberg(table, snapshot_id=named.snapshot_id)] == ["one"]
     assert named.summary is not None
     assert named.summary["varve.build"] == str(first)
     with pytest.raises(VarveError, match="is no name for a snapshot"):
         snapshot.take("no name", None)
+
+
+def test_a_name_is_that_of_one_snapshot_until_it_is_unpinned_everywhere(
+    fresh_database: str, lake_sales: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VARVE_POSTGRES_URL", fresh_database)
+    other, owner = sales_dataset(StoreKind.LAKE), "snapshot closing"
+    commands_on(Graph({each.name: each for each in (lake_sales, other)}, {}, {}), monkeypatch)
+    builder = Builder(Settings())
+
+    def named(dataset: Dataset) -> list[str] | None:
+        """The products of the snapshot, also of a table that is hidden."""
+        with builder.store() as store:
+            assert store.iceberg is not None
+            pointer = store.iceberg.pointers.of(dataset.name)
+        assert pointer is not None
+        table = StaticTable.from_metadata(str(pointer.written))
+        tagged = table.snapshot_by_name("closing")
+        if tagged is None:
+            return None
+        return [row["product"] for row in by_pyiceberg(table, snapshot_id=tagged.snapshot_id)]
+
+    for dataset in (lake_sales, other):
+        builder.publish(dataset, {PARIS: sold("one")})
+    snapshot.take("closing", None)
+    for dataset in (lake_sales, other):
+        builder.publish(dataset, {PARIS: sold("two")})
+    with pytest.raises(VarveError, match=r"a snapshot closing already.*Nothing was changed.*varve unpin"):
+        snapshot.take("closing", None)
+    assert (named(lake_sales), named(other)) == (["one"], ["one"])
+    # Where one of the tables is hidden, the name is given up there too before it is given again.
+    with builder.store() as store:
+        assert store.iceberg is not None
+        store.iceberg.pointers.hide(other.name, "a type has changed")
+    assert history_command.unpin(lake_sales.name, [], batch=None, owner=owner) == 1
+    assert (named(lake_sales), named(other)) == (None, ["one"])
+    with pytest.raises(VarveError, match=rf"batches of {other.name} are pinned"):
+        snapshot.take("closing", None)
+    assert history_command.unpin(other.name, [], batch=None, owner=None) == 1
+    snapshot.take("closing", None)
+    assert (named(lake_sales), named(other)) == (["two"], None)
+
+
+def test_unpinning_takes_no_name_away_that_is_none_of_a_snapshot(
+    builder: Builder, sales: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands_on(Graph({sales.name: sales}, {}, {}), monkeypatch)
+    number = builder.publish(sales, {PARIS: sold("one")})
+    owner = "snapshot main"
+    history_command.pin(sales.name, [], batch=number.millis, owner=owner, reason="a person's", expires_at=None)
+    assert history_command.unpin(sales.name, [], batch=None, owner=None) == 1
+    assert set(iceberg_table(builder.settings, sales).metadata.refs) == {"main"}
 
 
 @pytest.mark.parametrize("name", ["main", "pinned-1357387200000"])

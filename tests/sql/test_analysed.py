@@ -77,6 +77,15 @@ def test_an_expectation_that_spark_does_not_understand_is_told(spark: SparkSessi
     assert "few is INT" in message
 
 
+@pytest.mark.parametrize("condition", ["SIZE(HISTOGRAM_NUMERIC(nb, 5)) > 0", "EXPLODE(ARRAY(nb > 0, nb > 1))"])
+def test_an_expectation_that_spark_computes_of_several_rows_is_told(spark: SparkSession, condition: str) -> None:
+    query = "AS SELECT nb FROM b.root WHERE root.day = today"
+    ((place, message),) = spark_problems(spark, "nb INT", f"EXPECT few: {condition}\n{query}")
+    assert place.startswith("one.sql:6:")
+    assert message.startswith("EXPECT few is asked of each row by itself, and this is of several rows.")
+    assert spark_problems(spark, "nb INT", f"EXPECT few: ARRAY_MAX(ARRAY(nb, 1)) < 3 OR RAND() < 2\n{query}") == []
+
+
 def test_the_inputs_of_a_foreign_function_are_looked_at_too(spark: SparkSession) -> None:
     ((_, message),) = spark_problems(
         spark, "nb INT",

@@ -57,7 +57,17 @@ def test_of_a_path_the_column_must_be_there() -> None:
     assert problem.endswith("shop.orders has no column buyer.")
 
 
-@pytest.mark.parametrize(("condition", "told"), [("COUNT(*) > 0", "COUNT(*)"), ("n < 10 * AVG(n) OVER ()", "AVG(n)")])
+@pytest.mark.parametrize(
+    ("condition", "told"),
+    [
+        ("COUNT(*) > 0", "COUNT(*)"),
+        ("n < 10 * AVG(n) OVER ()", "AVG(n)"),
+        ("EVERY(n > 0)", "EVERY(n > 0)"),
+        ("NOT ANY(n < 0)", "ANY(n < 0)"),
+        ("n IS NULL OR MEAN(n) < 1000", "MEAN(n)"),
+        ("TRY_SUM(n) > 3", "TRY_SUM(n)"),
+    ],
+)
 def test_what_is_of_several_rows_is_no_expectation(condition: str, told: str) -> None:
     (problem,) = problems_of("SELECT country FROM shop.orders", f"EXPECT enough: {condition}")
     assert f"{told} is of several rows, and EXPECT enough is asked of each row by itself" in problem.replace(

@@ -13,9 +13,9 @@ from varve.model.partitions.schedule import Schedule
 from varve.model.policy import OnUpstreamChange as PolicyOnChange
 from varve.model.policy import Policy
 from varve.model.schema import Column, ColumnType, Kind, Schema
+from varve.sql.checks.expectations import expectation_problems
 from varve.sql.checks.problems import (
     declared_problems,
-    expectation_problems,
     partition_problems,
     same_name_problems,
     type_problems,

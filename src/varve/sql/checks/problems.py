@@ -1,7 +1,7 @@
-"""The problems of one file beyond its syntax: clocks, random values, full scans, types that do not fit.
+"""The problems of one file beyond its syntax: names, full scans, columns and types that do not fit.
 
-Not here: its scopes (partitions/scopes.py), the code that it names (code/foreign.py), and problems between files
-(sql_project.py).
+Not here: its scopes (partitions/scopes.py), the code that it names (code/foreign.py), its EXPECT (expectations.py),
+clocks and random values (volatile.py), and problems between files (sql_project.py).
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from varve.model.errors import nearest, some
-from varve.sql.checks.habits import call_span, dialect_problems
-from varve.sql.names.scope_variables import name_clashes, variable_of
+from varve.sql.checks.habits import dialect_problems
+from varve.sql.checks.volatile import volatile_problems
+from varve.sql.names.scope_variables import name_clashes
 from varve.sql.names.written_query import UnplacedName, written_query
 from varve.sql.syntax.body import reads_of, span_of
 from varve.sql.syntax.sql_file import Allowed, SqlDataset
@@ -26,16 +27,6 @@ if TYPE_CHECKING:
     from varve.sql.pushdown.scans import Dependencies
     from varve.sql.syntax.errors import Problem, Span
     from varve.sql.types.outputs import Output
-
-CLOCKS = {
-    "CURRENT_DATE", "CURDATE", "CURRENT_TIMESTAMP", "CURRENT_TIME", "NOW", "LOCALTIMESTAMP", "CURRENT_TIMEZONE",
-    "UNIX_TIMESTAMP",
-}  # fmt: skip
-RANDOM = {
-    "RAND", "RANDN", "RANDOM", "UUID", "SHUFFLE", "RANDSTR", "UNIFORM", "MONOTONICALLY_INCREASING_ID",
-    "SPARK_PARTITION_ID", "INPUT_FILE_NAME", "CURRENT_USER", "USER", "CURRENT_DATABASE", "CURRENT_CATALOG",
-}  # fmt: skip
-
 
 # The types to which a store widens a type without loss.
 _WIDENS = {
@@ -111,7 +102,7 @@ def query_problems(sql: SqlDataset, columns: Mapping[str, tuple[str, ...]]) -> I
             assert text.pieces([*text.inputs(), *text.bound(str)])
         except UnplacedName as error:
             yield sql.problem(span, str(error))
-        yield from _call_problems(sql, query)
+        yield from volatile_problems(sql, query)
         yield from dialect_problems(sql, query, columns)
         yield from name_clashes(sql.source, query, sql.variables, columns.get)
 
@@ -131,34 +122,6 @@ def _outermost_selects(query: exp.Query) -> Iterator[exp.Select]:
 def _is_star(projection: exp.Expr) -> bool:
     """Whether a projection is `*` or `table.*`, and not COUNT(*)."""
     return isinstance(projection, exp.Star) or (isinstance(projection, exp.Column) and projection.is_star)
-
-
-def _call_problems(sql: SqlDataset, query: exp.Query) -> Iterator[Problem]:
-    """Yield a problem for each function whose value does not depend on the inputs alone."""
-    for node in query.walk():
-        name = ""
-        if isinstance(node, exp.Anonymous):
-            name = node.name.upper()
-        elif isinstance(node, exp.Func):
-            name = node.sql_name().upper()
-        elif isinstance(node, exp.Column) and not node.table and node.name.upper() in CLOCKS:
-            name = node.name.upper() if variable_of(node, sql.variables) is None else ""
-        takes = isinstance(node, exp.Func) and any(
-            argument is not None for argument in node.args.values() if argument != []
-        )
-        if name == "UNIX_TIMESTAMP" and takes:
-            continue
-        if name in CLOCKS and Allowed.CLOCK not in sql.allows:
-            yield sql.problem(
-                call_span(sql, node, name),
-                f"{name} depends on when it runs, so that a rerun gives other rows; take a variable of the scope "
-                "(the end of its window is t_end), or write ALLOW CLOCK.",
-            )
-        elif name in RANDOM and Allowed.RANDOM not in sql.allows:
-            yield sql.problem(
-                call_span(sql, node, name),
-                f"{name} gives other values in every run; take it out, or write ALLOW RANDOM.",
-            )
 
 
 def declared_problems(sql: SqlDataset, reported: Collection[Span] = ()) -> Iterator[Problem]:
@@ -235,32 +198,6 @@ def same_name_problems(sql: SqlDataset, inferred: Sequence[Output]) -> Iterator[
                 f"{f', or * EXCEPT ({output.name})' if node is star else ''}.",
             )
         seen.add(name)
-
-
-def expectation_problems(sql: SqlDataset, columns: Sequence[str]) -> Iterator[Problem]:
-    """Yield a problem for each name in EXPECT that is no column of the dataset, as far as the text tells.
-
-    And for what is not of one row: a run counts the rows that break a condition while it writes them.
-    """
-    column_names = [*columns, *(column.name for column in sql.partition_columns)]
-    lowered = {name.lower() for name in column_names}
-    for expectation in sql.expectations:
-        several = expectation.expression.find(exp.AggFunc, exp.Window)
-        if several is not None and not several.find_ancestor(exp.Query):
-            yield sql.problem(
-                span_of(several) or expectation.span,
-                f"{several.sql('spark')} is of several rows, and EXPECT {expectation.name} is asked of each row by "
-                "itself. Leave it out, or make a dataset of it whose rows can be asked.",
-            )
-            continue
-        if expectation.expression.find(exp.Lambda, exp.Query):
-            continue
-        for column in expectation.expression.find_all(exp.Column):
-            if not column.table and isinstance(column.this, exp.Identifier) and column.name.lower() not in lowered:
-                remedy = nearest(column.name, column_names) or f" It has {some(column_names)}."
-                yield sql.problem(
-                    span_of(column) or expectation.span, f"{sql.name} has no column {column.name}.{remedy}"
-                )
 
 
 def type_problems(sql: SqlDataset, inferred: Sequence[Output]) -> Iterator[Problem]:

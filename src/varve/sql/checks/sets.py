@@ -12,7 +12,7 @@ from sqlglot import exp
 
 from varve.model.errors import nearest
 from varve.model.partitions.dimension import DynamicDimension
-from varve.sql.checks.problems import CLOCKS, RANDOM
+from varve.sql.checks.volatile import CLOCKS, RANDOM
 from varve.sql.syntax.body import span_of
 from varve.sql.syntax.clauses.generators import parts_behind
 from varve.sql.syntax.sql_file import DynamicSet

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from varve.sql.names.written_query import WrittenQuery
     from varve.sql.sql_asset import SqlAsset
     from varve.sql.syntax.errors import SourceFile, Span
-    from varve.sql.syntax.sql_file import SqlDataset
+    from varve.sql.syntax.sql_file import Named, SqlDataset
 
 
 def analysis_problems(spark: SparkSession, asset: SqlAsset) -> list[Problem]:
@@ -208,7 +208,21 @@ def _expectation_problems(spark: SparkSession, asset: SqlAsset) -> Iterator[Prob
             yield asset.sql.problem(
                 expectation.span, f"{expectation.name} is {kind}; what is expected is TRUE or FALSE."
             )
+        elif not _is_of_one_row(spark, asset, expectation, view):
+            yield asset.sql.problem(
+                expectation.span,
+                f"EXPECT {expectation.name} is asked of each row by itself, and this is of several rows. Leave it out, "
+                "or make a dataset of it whose rows can be asked.",
+            )
     spark.catalog.dropTempView(view)
+
+
+def _is_of_one_row(spark: SparkSession, asset: SqlAsset, expectation: Named, view: str) -> bool:
+    """Whether Spark takes a condition for one of a row, as WHERE wants it: no aggregate, no generator."""
+    before = [QueryPiece("SELECT 1 AS one"), QueryPiece(f" FROM {view} WHERE (")]
+    pieces = [*before, QueryPiece(expectation.text, expectation.at), QueryPiece("\n)")]
+    kinds = _column_types(spark, asset.source, expectation.span, pieces, {asset.dataset.name: view})
+    return not isinstance(kinds, Problem)
 
 
 def _column_types(

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from varve.planning.mapping.partition_subset import PartitionBox
 from varve.sql.cache import Cache
-from varve.sql.spark.values import answers_by_spark
+from varve.sql.partitions.value_questions import OpenCall
+from varve.sql.spark.values import answers_by_spark, values_by_spark
 from varve.sql.sql_project import load_usable
 from varve.sql.values import FILE, ValueAnswers
 
@@ -167,6 +169,40 @@ def test_without_an_answer_nothing_is_restricted_and_the_file_says_so(folder: Pa
     answers = {answer.call: answer for answer in files.value_answers.entries["shop.reader"].values()}
     assert answers["sentences({0})"].why == "it gives array<array<string>>, which is not compared before a run"
     assert {call for call, answer in answers.items() if answer.gives} == {"size(sentences({0}))"}
+
+
+def test_what_gives_several_rows_for_one_value_has_no_answer(folder: Path, spark: SparkSession) -> None:
+    """Each hour is in two of the sliding windows, in one of the others, and in a session that hours before it begin."""
+    query = (
+        "SELECT x.n FROM (SELECT DATE_FORMAT({}.start, 'yyyy-MM-dd') AS began, SUM(h.n) AS n "
+        "FROM shop.hours h GROUP BY 1) x WHERE x.began = DATE_FORMAT(today, 'yyyy-MM-dd')"
+    )
+    first = (NOW - dt.timedelta(days=3)).date()
+    allowing = READER.replace(str(FIRST), str(first)).removesuffix("AS\n") + "ALLOW FULL SCAN\nAS\n"
+    windows = {
+        "sliding": "WINDOW(h.at, '2 days', '1 day')", "tumbling": "WINDOW(h.at, '1 day', '1 day', '1 hour')",
+        "session": "SESSION_WINDOW(h.at, '3 hours')",
+    }  # fmt: skip
+    for name, window in windows.items():
+        text = allowing.replace("shop.reader", f"shop.{name}")
+        (folder / f"{name}.sql").write_text(f"{text}{query.format(window)};\n")
+    lists = "EXPLODE(ARRAY(h.at, h.at))", "INLINE_OUTER(ARRAY(STRUCT(h.at), STRUCT(h.at)))"
+    for place, call in enumerate(lists):
+        text = allowing.replace("shop.reader", f"shop.lists{place}")
+        inner = f"SELECT {call} AS began, h.n FROM shop.hours h"
+        (folder / f"lists{place}.sql").write_text(f"{text}SELECT x.n FROM ({inner}) x WHERE x.began = t;\n")
+    files = asked(folder, spark)
+    hours = {key.values for key in files.checked()["shop.hours"].dataset.partitioning.keys(now=NOW)}
+    for name in ("sliding", "session", "lists0", "lists1"):
+        assert read(files, "shop.hours", f"shop.{name}") >= hours
+    assert 0 < len(read(files, "shop.hours", "shop.tumbling")) < len(hours)
+
+
+def test_a_call_that_gives_several_rows_is_no_answer(spark: SparkSession) -> None:
+    call = OpenCall("EXPLODE(SEQUENCE(1, {0}))", ("int",), ((1,), (2,)))
+    assert values_by_spark(spark, call).why == "it gives several rows for one value, or none"
+    assert values_by_spark(spark, replace(call, rows=((1,),))).values == {(1,): 1}
+    assert not values_by_spark(spark, replace(call, call="EXPLODE(FILTER(ARRAY({0}), x -> x > 1))")).gives
 
 
 def test_windows_of_the_coming_year_have_answers_and_later_ones_restrict_nothing(

@@ -38,7 +38,7 @@ VOLATILE = frozenset({
     "RAND", "RANDN", "RANDOM", "UUID", "SHUFFLE", "RANDSTR", "UNIFORM", "MONOTONICALLY_INCREASING_ID",
     "SPARK_PARTITION_ID", "INPUT_FILE_NAME", "INPUT_FILE_BLOCK_START", "INPUT_FILE_BLOCK_LENGTH", "CURRENT_USER",
     "USER", "SESSION_USER", "CURRENT_DATABASE", "CURRENT_SCHEMA", "CURRENT_CATALOG", "VERSION", "REFLECT",
-    "TRY_REFLECT", "JAVA_METHOD", "UNIX_TIMESTAMP",
+    "TRY_REFLECT", "JAVA_METHOD", "UNIX_TIMESTAMP", "SESSION_WINDOW",
 })  # fmt: skip
 # Calls that are evaluated here for some patterns and not for others.
 _PATTERNED = (
@@ -92,7 +92,14 @@ def _is_open_call(node: exp.Expr) -> bool:
         return False
     if not any(not is_known(part) or isinstance(part, _PATTERNED) for part in _parts(node)):
         return False
-    return not any(_name(part) in VOLATILE for part in node.walk())
+    return not any(_name(part) in VOLATILE or _gives_rows(part) for part in node.walk())
+
+
+def _gives_rows(call: exp.Expr) -> bool:
+    """Whether a call may give several rows for one: a generator, or WINDOW where a time is in several windows."""
+    if _name(call) == "WINDOW":
+        return len(call.expressions) > 2 and call.expressions[1] != call.expressions[2]
+    return _name(call) == "INLINE_OUTER"
 
 
 def _may_have_a_value(call: exp.Expr) -> bool:

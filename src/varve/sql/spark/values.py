@@ -97,7 +97,10 @@ def values_by_spark(spark: SparkSession, asked: OpenCall) -> Answer:
             return Answer(asked.call, asked.types, why=f"it gives {gives}, which is not compared before a run")
         if gives == TIMESTAMP:
             valued = valued.selectExpr("varve_place", "unix_micros(varve_value)")
-        given = {asked.rows[place]: _received(gives, value) for place, value in valued.collect()}
+        rows = valued.collect()
+        if sorted(place for place, _ in rows) != list(range(len(asked.rows))):
+            return Answer(asked.call, asked.types, why="it gives several rows for one value, or none")
+        given = {asked.rows[place]: _received(gives, value) for place, value in rows}
     except PySparkException as error:
         return Answer(asked.call, asked.types, why=str(error).strip().splitlines()[0])
     if gives == DOUBLE and any(isinstance(value, float) and math.isnan(value) for value in given.values()):

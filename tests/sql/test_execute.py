@@ -94,6 +94,10 @@ CONSTRUCTS = {
     "variable in an aggregate": f"SELECT SUM(CASE WHEN shop = 'Paris' THEN sold ELSE 0 END) AS n FROM t.a {MINE}",
     "the moment itself": "SELECT id FROM t.a WHERE at >= t AND at < t_end AND store = shop",
     "explode": f"SELECT id, each FROM t.a LATERAL VIEW EXPLODE(SEQUENCE(1, sold)) e AS each {MINE}",
+    "with before brackets": f"WITH x AS (SELECT id, product FROM t.a {MINE}) (SELECT x.id, the_day AS seen FROM x) "
+    "ORDER BY id % 3 = 1, id LIMIT 2",
+    "with before a union in brackets": f"WITH x AS (SELECT product FROM t.a {MINE}) ((SELECT x.product FROM x) UNION "
+    "(SELECT b.product FROM t.b WHERE b.day = the_day)) ORDER BY product = 'x' LIMIT 30",
     "nulls": f"SELECT product, COUNT(note) AS n, MIN(note) AS m FROM t.a {MINE} GROUP BY product",
     "null group": f"SELECT note, COUNT(*) AS n FROM t.a {MINE} GROUP BY note",
     "or": "SELECT id FROM t.a WHERE (a.day = the_day AND store = shop) OR id = 1",

@@ -50,6 +50,46 @@ def test_fields_of_structs_and_values_of_maps_have_the_analyzers_type(spark: Spa
     assert output.sources
 
 
+# The columns of their results.
+OF_GENERATORS = {
+    "SELECT x.id, x.item, x.place FROM (SELECT n.id, POSEXPLODE(n.items) AS (place, item) FROM b.nested n) x":
+        ["id", "item", "place"],
+    "WITH x AS (SELECT id, EXPLODE(names) AS (k, v) FROM b.nested) SELECT * FROM x WHERE k = 'a'": ["id", "k", "v"],
+    "SELECT x.id, x.key, x.value FROM (SELECT n.id, EXPLODE(n.names) FROM b.nested n) x": ["id", "key", "value"],
+    "SELECT id, pos, col FROM (SELECT id, POSEXPLODE_OUTER(items) FROM b.nested)": ["id", "pos", "col"],
+    "SELECT x.sku, x.price FROM (SELECT id, INLINE(items) FROM b.nested) x": ["sku", "price"],
+    "SELECT x.sku FROM (SELECT id, INLINE_OUTER(items) AS (sku, price) FROM b.nested) x": ["sku"],
+    "SELECT x.col1 FROM (SELECT STACK(2, id, 'a', 2, 'b') FROM b.nested) x": ["col1"],
+    "SELECT x.item FROM (SELECT EXPLODE(items) AS (item) FROM b.nested) x": ["item"],
+    "SELECT key FROM (SELECT EXPLODE(names), id FROM b.nested UNION ALL SELECT 'a', 2, 3) x": ["key"],
+    "WITH x (v, key) AS (SELECT EXPLODE(ARRAY(1, 2)), id FROM b.nested) SELECT key, v FROM x": ["key", "v"],
+    "SELECT x.value FROM (SELECT id AS value, EXPLODE(items) FROM b.nested) x": ["value"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("query", OF_GENERATORS)
+def test_each_column_of_a_generator_is_one_of_its_query(query: str) -> None:
+    inferred_query = qualified(sqlglot.parse_one(query, dialect="spark"), NESTED, {})
+    assert not inferred_query.findings
+    assert [output.name for output in inferred_query.outputs] == OF_GENERATORS[query]
+    generated = {output.name: output for output in inferred_query.outputs}.get("item")
+    assert generated is None or generated.sources == {("b.nested", "items")}
+
+
+@pytest.mark.spark
+def test_the_columns_of_generators_are_the_analyzers(spark: SparkSession) -> None:
+    kinds = ", ".join(f"CAST(NULL AS {kind}) AS {column}" for column, kind in NESTED["b.nested"].items())
+    spark.sql(f"SELECT {kinds}").createOrReplaceTempView("nested")
+    for query, names in OF_GENERATORS.items():
+        found = [field.dataType.simpleString() for field in spark.sql(query.replace("b.nested", "nested")).schema]
+        inferred_query = qualified(sqlglot.parse_one(query, dialect="spark"), NESTED, {})
+        told = [
+            output.type if output.verified else kind for output, kind in zip(inferred_query.outputs, found, strict=True)
+        ]
+        assert told == found, query
+        assert spark.sql(query.replace("b.nested", "nested")).columns == names, query
+
+
 def _plain(query: str) -> str:
     return query.replace("tpc.", "")
 

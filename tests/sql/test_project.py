@@ -126,6 +126,15 @@ def test_a_bad_query_is_refused_with_its_place(query: str, expected: str) -> Non
     assert "^" in message
 
 
+def test_the_columns_of_a_generator_are_declared_by_their_names() -> None:
+    query = "AS SELECT product, POSEXPLODE(SPLIT(product, '-')) AS (place, part) FROM shop.receipts WHERE day = today"
+    columns = "product STRING, place INT, part STRING"
+    assert read(RECEIPTS, sales(query, columns))["shop.sales"].dataset.schema.names == ("product", "place", "part")
+    message = problems(RECEIPTS, sales(query, columns.replace("part", "parts")))
+    assert "the query has no column parts. Did you mean part?" in message
+    assert "is a partition column" in problems(RECEIPTS, sales(query.replace("(place,", "(day,"), columns))
+
+
 def test_one_misspelt_column_is_one_problem() -> None:
     message = problems(RECEIPTS, sales("AS SELECT product, prise FROM shop.receipts WHERE day = today"))
     assert "unknown column prise. Did you mean price?" in message

@@ -13,10 +13,14 @@ from sqlglot import exp, parse_one
 from tests.sql.predicates import conditions
 from varve.model.partitions.key import PartitionKey
 from varve.model.reads import Same
+from varve.sql.checks.problems import plan_problems
 from varve.sql.names.trees import copied, text_of
+from varve.sql.partitions.dependencies import Inference
+from varve.sql.pushdown.scans import Dependencies
 from varve.sql.sql_project import compiled
 from varve.sql.syntax.body import parsed
 from varve.sql.syntax.errors import SourceFile, SqlErrors
+from varve.sql.syntax.header import parse
 from varve.sql.syntax.sql_file import DynamicSet
 
 DAYS = "FOR t IN TIMESERIES(INTERVAL 1 DAY, START '{start}'{zone})"
@@ -98,6 +102,86 @@ def test_a_limit_behind_brackets_is_one(cut: str) -> None:
     assert len(read(f"SELECT q.n FROM ({inner} {cut}) q WHERE q.day = d", "shop.sales")) == ALL_DAYS
     assert len(read(f"SELECT q.n FROM (({inner} {cut})) q WHERE q.day = d", "shop.sales")) == ALL_DAYS
     assert read(f"SELECT q.n FROM (({inner})) q WHERE q.day = d", "shop.sales") == {"2025-06-16"}
+
+
+YEAR_OF = "(SELECT MAX(y.n) FROM shop.years y WHERE y.year = '2024')"
+TODAY = "SELECT s.n FROM shop.sales s WHERE s.day = d"
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        (
+            f"WITH good AS ({TODAY} AND s.n IN {YEAR_OF}) "
+            "SELECT h.n FROM shop.hours h LEFT JOIN (good g LEFT JOIN shop.stores c ON c.n = g.n) ON g.n = h.n "
+            "WHERE h.at = t"
+        ),
+        (
+            f"WITH good AS ({TODAY}), best AS (SELECT g.n, {YEAR_OF} AS m FROM good g) "
+            "SELECT h.n FROM shop.hours h RIGHT JOIN (best b JOIN shop.stores c ON c.n = b.n) ON b.n = h.n"
+        ),
+        f"{TODAY} UNION ALL {TODAY} ORDER BY CASE WHEN n = {YEAR_OF} THEN 0 ELSE 1 END LIMIT 9",
+        f"SELECT q.n FROM (({TODAY}) ORDER BY CASE WHEN n = {YEAR_OF} THEN 0 ELSE 1 END LIMIT 9) q",
+    ],
+)
+def test_what_only_a_query_within_another_one_reads_is_read(query: str) -> None:
+    assert read(query, "shop.years") == {"2024"}
+    assert read(query, "shop.sales") == {"2025-06-16"}
+
+
+def test_a_dataset_without_a_scan_is_an_error_where_somebody_reads_it() -> None:
+    query = f"WITH nobody AS (SELECT y.n FROM shop.years y), all_of AS ({TODAY}) SELECT a.n FROM all_of a"
+    assert read(query, "shop.years") == set()
+    reader = parse(SourceFile("reader.sql", READER.format(days=DAYS.format(start="2025-01-01", zone=""), query=query)))
+    (problem,) = plan_problems(reader, Inference(()), [Dependencies(())])
+    assert problem.message.startswith("which partitions of shop.sales are read cannot be told")
+    assert problem.source.text[problem.span.start :].startswith("shop.sales s WHERE")
+
+
+@pytest.mark.parametrize("behind", ["", " ORDER BY n", " LIMIT 5", " ORDER BY n LIMIT 5"])
+def test_a_with_before_brackets_is_of_the_query_in_them(behind: str) -> None:
+    for inner in ("(SELECT q.n FROM q)", "((SELECT q.n FROM q) UNION ALL (SELECT 1))"):
+        query = f"WITH q AS ({TODAY}) {inner}{behind}"
+        assert read(query, "shop.sales") == {"2025-06-16"}
+        assert read(f"SELECT x.n FROM ({query}) x", "shop.sales") == {"2025-06-16"}
+        twice = f"WITH p AS ({TODAY}) ((WITH q AS (SELECT p.n FROM p) {inner}{behind}) LIMIT 7)"
+        assert read(twice, "shop.sales") == {"2025-06-16"}
+
+
+def test_a_query_behind_the_brackets_around_the_whole_is_refused() -> None:
+    with pytest.raises(SqlErrors, match="no query can stand behind the brackets around the whole"):
+        read(f"({TODAY}) ORDER BY n = {YEAR_OF} LIMIT 3", "shop.sales")
+
+
+def test_names_that_a_generator_may_move_are_refused() -> None:
+    inner = "SELECT EXPLODE({}), y.year FROM shop.years y WHERE y.year = '2024'"
+    query = "WITH x ({}) AS ({}) SELECT CAST(1 AS INT) AS n FROM x WHERE x.v = 'b' AND x.d > ''"
+    moved = query.format("k, v, d", inner.format("MAP('a', 'b')"))
+    with pytest.raises(SqlErrors, match=r"which of the names x \(k, v, d\) are those of EXPLODE is not known"):
+        read(moved, "shop.years")
+    named = moved.replace("'b')),", "'b')) AS (one, other),")
+    assert named != moved
+    assert read(named, "shop.years") == {"2024"}
+    assert read(query.format("v, d", inner.format("ARRAY('a', 'b')")), "shop.years") == {"2024"}
+
+
+def test_of_a_union_by_name_nothing_is_concluded_beside_constants() -> None:
+    query = (
+        "SELECT q.n FROM (SELECT n, day FROM shop.sales UNION ALL BY NAME SELECT day, n FROM shop.sales) q "
+        "JOIN (SELECT 'a' AS x UNION ALL SELECT 'b') c WHERE q.day = d"
+    )
+    assert len(read(query, "shop.sales")) == ALL_DAYS
+
+
+@pytest.mark.parametrize(("left", "right"), [(" AS (n, b)", " AS (x, y)"), ("", ""), (" AS (n, b)", "")])
+def test_columns_of_a_union_are_counted_with_all_of_a_generator(left: str, right: str) -> None:
+    """In the second branch `c` is the key of the map, and not what stands in the second place."""
+    query = (
+        "SELECT CAST(1 AS INT) AS n FROM ("
+        f"SELECT EXPLODE(MAP(1, s.day)){left}, s.day AS c, s.day AS e FROM shop.sales s UNION ALL "
+        f"SELECT 1, s.day, EXPLODE(MAP(DATE_SUB(s.day, 1), s.day)){right} FROM shop.stores s) q WHERE q.c = d"
+    )
+    assert "2025-06-17/Paris" in read(query, "shop.stores")
 
 
 @pytest.mark.parametrize("group", ["ROLLUP(d)", "CUBE(d, s.day)", "GROUPING SETS ((d), ())", "d WITH ROLLUP"])

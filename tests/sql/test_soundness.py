@@ -246,6 +246,25 @@ def test_random_queries_read_enough(spark: SparkSession) -> None:
     check(spark, queries, [[place % len(SCOPES)] for place in range(len(queries))])
 
 
+# What the planner takes apart, or reads as it stands: joins and whole queries in brackets, and generators.
+TAKEN_APART = [
+    "WITH good AS (SELECT s.n, s.store FROM b.sales s WHERE s.day = pd AND s.n IN (SELECT c.cost FROM b.costs c WHERE c.day = dd)) SELECT h.v, g.n FROM b.hours h LEFT JOIN (good g LEFT JOIN b.products p ON p.id = g.n) ON g.n = h.v WHERE h.at >= t",
+    "SELECT s.n FROM b.sales s WHERE s.day = pd UNION ALL SELECT c.cost FROM b.costs c WHERE c.day = dd ORDER BY CASE WHEN n = (SELECT MAX(h.v) FROM b.hours h WHERE h.at >= t) THEN 0 ELSE 1 END, n LIMIT 2",
+    "WITH x AS (SELECT s.n, s.store FROM b.sales s WHERE s.day = pd) (SELECT x.n, x.store FROM x) ORDER BY n, store LIMIT 3",
+    "SELECT q.n FROM (WITH x AS (SELECT s.n, s.day FROM b.sales s) ((SELECT x.n, x.day FROM x) UNION ALL (SELECT 1, pd)) ORDER BY n, day LIMIT 30) q WHERE q.day = pd",
+    "SELECT x.n, x.k, x.v FROM (SELECT s.day AS d, s.n, EXPLODE(MAP(s.store, s.day, 'x', '2022')) AS (k, v) FROM b.sales s) x WHERE x.d = pd AND x.v = x.d",
+    "SELECT q.e FROM (SELECT EXPLODE(MAP(1, s.day)) AS (k, v), s.day AS c, s.day AS e FROM b.sales s UNION ALL SELECT 1, s.day, EXPLODE(MAP(CAST(DATE_SUB(s.day, 1) AS STRING), s.day)) AS (k, v) FROM b.sales s) q WHERE q.c = pd",
+    "SELECT x.value FROM (SELECT s.day AS d, EXPLODE(MAP(1, s.n)) FROM b.sales s) x WHERE x.d = pd AND x.key = 1",
+]
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("tables")
+def test_what_is_taken_apart_reads_enough(spark: SparkSession) -> None:
+    check(spark, TAKEN_APART, [[0]] * len(TAKEN_APART))
+    assert [len(planned(query)[0].scans) for query in TAKEN_APART] == [4, 3, 1, 1, 1, 2, 1]
+
+
 @pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.usefixtures("tables")

@@ -59,6 +59,10 @@ def texts(query: str, read: ReadColumns | None = None) -> tuple[str, list[str]]:
         ("SELECT id FROM t.a TABLESAMPLE (10 PERCENT) REPEATABLE (3) WHERE day = the_day",
          f"SELECT id FROM <t.a> TABLESAMPLE (10 PERCENT) REPEATABLE (3) AS `a` WHERE day = {DAY}"),
         ("SELECT * EXCEPT (day), DATEADD(DAY, 1, day) AS n FROM t.a", "SELECT * EXCEPT (day), DATEADD(DAY, 1, day) AS n FROM <t.a> AS `a`"),
+        ("WITH x AS (SELECT id FROM t.a WHERE day = :the_day) (SELECT id FROM x) ORDER BY id LIMIT 3",
+         f"WITH x AS (SELECT id FROM <t.a> AS `a` WHERE day = {DAY}) (SELECT id FROM x) ORDER BY id LIMIT 3"),
+        ("(SELECT id FROM t.a UNION SELECT id FROM t.b) ORDER BY id = the_day, id LIMIT 3",
+         f"(SELECT id FROM <t.a> AS `a` UNION SELECT id FROM <t.b> AS `b`) ORDER BY id = {DAY}, id LIMIT 3"),
         ("SELECT TRANSFORM(items, shop -> shop + 1) AS n FROM t.a", "SELECT TRANSFORM(items, shop -> shop + 1) AS n FROM <t.a> AS `a`"),
     ],
 )  # fmt: skip

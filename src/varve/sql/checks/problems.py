@@ -14,7 +14,9 @@ from sqlglot import exp
 from varve.model.errors import nearest, some
 from varve.sql.checks.habits import dialect_problems
 from varve.sql.checks.volatile import volatile_problems
+from varve.sql.names.generators import names_of, result_selects
 from varve.sql.names.scope_variables import name_clashes
+from varve.sql.names.visible import reached_tables
 from varve.sql.names.written_query import UnplacedName, written_query
 from varve.sql.syntax.body import reads_of, span_of
 from varve.sql.syntax.sql_file import Allowed, SqlDataset
@@ -52,6 +54,7 @@ def plan_problems(
     for name, span in sql.full_scans:
         if name not in read:
             yield sql.problem(span, f"{name} is not read, so that there is nothing to allow.{nearest(name, read)}")
+    yield from _unplanned_problems(sql, read)
     allowed = read if Allowed.FULL_SCAN in sql.allows else {name for name, _ in sql.full_scans}
     for query_scans in dependencies:
         for scan in query_scans.unrestricted:
@@ -65,6 +68,23 @@ def plan_problems(
                     f"nothing says which partitions of {scan.dataset} are read; compare {', '.join(scan.columns)} with "
                     f"{value}, or write ALLOW FULL SCAN OF {scan.dataset} to read all of them.{ask}",
                 )
+
+
+def _unplanned_problems(sql: SqlDataset, read: Collection[str]) -> Iterator[Problem]:
+    """Yield a problem for each dataset that a query reads where the planner found no scan of it: it would see no rows.
+
+    `read` has the datasets of all scans. What stands in a CTE that nothing refers to is read by nobody.
+    """
+    told: set[str] = set()
+    for table in (table for query in sql.queries for table in reached_tables(query)):
+        name = f"{table.db}.{table.name}".lower()
+        if name not in read and name not in told:
+            told.add(name)
+            yield sql.problem(
+                sql.span_at(table),
+                f"which partitions of {name} are read cannot be told from this place of the query; read it in a CTE or "
+                "a join of its own.",
+            )
 
 
 def wait_problems(sql: SqlDataset) -> Iterator[Problem]:
@@ -107,18 +127,6 @@ def query_problems(sql: SqlDataset, columns: Mapping[str, tuple[str, ...]]) -> I
         yield from name_clashes(sql.source, query, sql.variables, columns.get)
 
 
-def _outermost_selects(query: exp.Query) -> Iterator[exp.Select]:
-    """Yield the SELECTs whose columns are those of the result; the first one names them."""
-    if isinstance(query, exp.Select):
-        yield query
-    elif isinstance(query, exp.SetOperation):
-        for side in (query.left, query.right):
-            if isinstance(side, exp.Query):
-                yield from _outermost_selects(side)
-    elif isinstance(query, exp.Subquery):
-        yield from _outermost_selects(query.unnest())  # type: ignore[arg-type]
-
-
 def _is_star(projection: exp.Expr) -> bool:
     """Whether a projection is `*` or `table.*`, and not COUNT(*)."""
     return isinstance(projection, exp.Star) or (isinstance(projection, exp.Column) and projection.is_star)
@@ -131,11 +139,11 @@ def declared_problems(sql: SqlDataset, reported: Collection[Span] = ()) -> Itera
     """
     if sql.query is None or not sql.columns:
         return
-    first = next(_outermost_selects(sql.query), None)
+    first = next(result_selects(sql.query), None)
     if first is None or any(map(_is_star, first.expressions)):
         return
     projections = {
-        expression.output_name.lower(): expression for expression in first.expressions if expression.output_name
+        name.lower(): expression for expression in first.expressions for name in _output_names(expression) if name
     }
     declared = {column.name.lower(): column for column in sql.columns}
     misspelt = {
@@ -163,16 +171,23 @@ def declared_problems(sql: SqlDataset, reported: Collection[Span] = ()) -> Itera
             )
 
 
+def _output_names(projection: exp.Expr) -> tuple[str, ...]:
+    """The names of the columns that a part of a SELECT's list is; that of a field or a cast is its column's."""
+    return names_of(projection) if isinstance(projection, exp.Aliases) else (projection.output_name,)
+
+
+def _is_named(projection: exp.Expr, name: str) -> bool:
+    return name.lower() in {own.lower() for own in _output_names(projection)}
+
+
 def partition_problems(sql: SqlDataset, inferred: Sequence[Output]) -> Iterator[Problem]:
     """Yield a problem for each column of a query that is also a partition column, where no columns are declared."""
     partitions = {column.name.lower() for column in sql.partition_columns}
-    first = next(_outermost_selects(sql.query), None) if sql.query is not None else None
+    first = next(result_selects(sql.query), None) if sql.query is not None else None
     for output in inferred:
         if first is None or output.name.lower() not in partitions:
             continue
-        named = [
-            expression for expression in first.expressions if expression.output_name.lower() == output.name.lower()
-        ]
+        named = [expression for expression in first.expressions if _is_named(expression, output.name)]
         star = next((expression for expression in first.expressions if _is_star(expression)), None)
         node = named[0] if named else star
         remedy = "leave it out of the query" if named else f"write * EXCEPT ({output.name})"
@@ -184,12 +199,12 @@ def partition_problems(sql: SqlDataset, inferred: Sequence[Output]) -> Iterator[
 
 def same_name_problems(sql: SqlDataset, inferred: Sequence[Output]) -> Iterator[Problem]:
     """Yield a problem for each column of a query that has the name of one before it: no table can have both."""
-    first = next(_outermost_selects(sql.query), None) if sql.query is not None else None
+    first = next(result_selects(sql.query), None) if sql.query is not None else None
     seen: set[str] = set()
     for output in inferred:
         name = output.name.lower()
         if name in seen and first is not None and name != "*":
-            named = [expression for expression in first.expressions if expression.output_name.lower() == name]
+            named = [expression for expression in first.expressions if _is_named(expression, name)]
             star = next((expression for expression in first.expressions if _is_star(expression)), None)
             node = named[-1] if len(named) > 1 or star is None else star
             yield sql.problem(

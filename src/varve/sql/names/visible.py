@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from sqlglot import exp
 
+from varve.sql.names.generators import is_generator
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
 
@@ -111,7 +113,7 @@ def _visible_names(column: exp.Column, columns: Columns) -> Iterator[tuple[str, 
                         yield "the query's own result", _output_names(projection, parent, columns)
         elif isinstance(parent, exp.Pivot) and parent.parent is not None:
             yield "what is pivoted", columns_of(parent.parent, columns)
-        elif isinstance(parent, exp.SetOperation) and at.arg_key == "order":
+        elif isinstance(parent, exp.SetOperation | exp.Subquery) and at.arg_key == "order":
             yield "the query's own result", outputs_of(parent, columns)
         at = parent
 
@@ -207,6 +209,21 @@ def cte_of(table: exp.Table) -> exp.CTE | None:
     return None
 
 
+def reached_tables(query: exp.Expr) -> Iterator[exp.Table]:
+    """Yield the tables of datasets that a query reads as it runs: not those of a CTE that nothing refers to."""
+    todo, seen = [query], set[int]()
+    while todo:
+        for node in todo.pop().walk(prune=lambda part: isinstance(part, exp.With | exp.Hint)):
+            if not isinstance(node, exp.Table) or not isinstance(node.this, exp.Identifier):
+                continue
+            cte = None if node.db else cte_of(node)
+            if cte is None:
+                yield node
+            elif id(cte) not in seen:
+                seen.add(id(cte))
+                todo.append(cte.this)
+
+
 def _output_names(  # noqa: PLR0911 - one for each kind of column
     projection: exp.Expr, select: exp.Select, columns: Columns
 ) -> set[str]:
@@ -224,9 +241,7 @@ def _output_names(  # noqa: PLR0911 - one for each kind of column
         return {name for owner in owners for name in columns_of(owner, columns)} if owners else {ANY_NAME}
     if type(projection) in _GENERATED:
         return set(_GENERATED[type(projection)])
-    if isinstance(projection, exp.Inline | exp.UDTF) or (
-        isinstance(projection, exp.Anonymous) and projection.name.lower() in {"stack", "json_tuple", "inline_outer"}
-    ):
+    if is_generator(projection):
         return {ANY_NAME}
     # Spark derives the name from the text: every identifier in it may be part of the name.
     return {identifier.name.lower() for identifier in projection.find_all(exp.Identifier)}

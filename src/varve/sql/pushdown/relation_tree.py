@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
+from varve.sql.names.generators import has_uncounted_columns
 from varve.sql.pushdown.grouping import group_keys, has_several_sets, window_keys
 from varve.sql.pushdown.predicates import conjuncts
 from varve.sql.pushdown.relations import (
@@ -46,7 +47,7 @@ class RelationTreeBuilder:
 
     def query(self, node: exp.Expr, ctes: Mapping[str, Cte | None], outer: Outer) -> Relation:
         """Return the relation of a query, given the CTEs and the outer sources that it can see."""
-        node, cut = _unwrapped(node)
+        node, cut, clauses = _unwrapped(node)
         seen = dict(ctes)
         with_ = node.args.get("with_") or node.args.get("with")
         for cte in with_.expressions if isinstance(with_, exp.With) else ():
@@ -55,17 +56,23 @@ class RelationTreeBuilder:
             )
             seen[cte.alias] = Cte(cte.this, _alias_columns(cte), dict(seen), recursive)
         if isinstance(node, exp.SetOperation):
-            return self._branches(node, seen, outer, cut=cut)
-        if isinstance(node, exp.Select):
+            relation = self._branches(node, seen, outer, cut=cut)
+            clauses += _clauses_behind(node)
+        elif isinstance(node, exp.Select):
             selection = self._selection(node, seen, outer)
-            return sealed(selection) if cut else selection
-        # VALUES and similar constructs read nothing; of anything else, every table that it names is scanned in full.
-        self._whole(node, seen)
-        return Relation(tuple(node.named_selects) if isinstance(node, exp.Query) else ())
+            relation = sealed(selection) if cut else selection
+        else:
+            # VALUES and similar constructs.
+            relation = self._unopened(node, seen, tuple(node.named_selects) if isinstance(node, exp.Query) else ())
+        relation.beside += tuple(
+            self.query(query, seen, outer) for clause in clauses for query in nested_queries(clause)
+        )
+        return relation
 
     def _branches(self, node: exp.SetOperation, ctes: Mapping[str, Cte | None], outer: Outer, *, cut: bool) -> Relation:
         left, right = self.query(node.left, ctes, outer), self.query(node.right, ctes, outer)
-        if node.args.get("by_name") or len(left.names) != len(right.names):
+        uncounted = has_uncounted_columns(node.left) or has_uncounted_columns(node.right)
+        if node.args.get("by_name") or uncounted or len(left.names) != len(right.names):
             return SetOperationRelation(left.names, (), left=left, right=right, cut=True)
         # Where the types differ, Spark casts: a condition on the result does not carry over to the branch.
         types = tuple(
@@ -137,10 +144,8 @@ class RelationTreeBuilder:
         return Pivoted((), (), inner=relation, kept=frozenset(names) - named)
 
     def _source(self, node: exp.Expr, ctes: Mapping[str, Cte | None], outer: Outer) -> Relation:
-        if isinstance(node, exp.Table) and not node.args.get("joins"):
-            if not node.db and node.name in ctes:
-                return self._cte(node.name, ctes, outer)
-            return self._scan(node)
+        if isinstance(node, exp.Table) and isinstance(node.this, exp.Identifier) and not node.args.get("joins"):
+            return self._table(node, ctes)
         if isinstance(node, exp.Subquery | exp.Lateral) and not node.args.get("joins"):
             # Brackets in brackets may limit the rows themselves: ((SELECT ...) LIMIT 5).
             inner = node.this
@@ -149,10 +154,12 @@ class RelationTreeBuilder:
                 return renamed(relation, _alias_columns(node))
         if isinstance(node, exp.Values) and not any(map(nested_queries, node.expressions)):
             return renamed(ConstantRows.of(node), _alias_columns(node))
-        self._whole(node, ctes)
-        return Relation()
+        return self._unopened(node, ctes)
 
-    def _cte(self, name: str, ctes: Mapping[str, Cte | None], outer: Outer) -> Relation:
+    def _table(self, node: exp.Table, ctes: Mapping[str, Cte | None]) -> Relation:
+        return self._cte(node.name, ctes) if not node.db and node.name in ctes else self._scan(node)
+
+    def _cte(self, name: str, ctes: Mapping[str, Cte | None]) -> Relation:
         cte = ctes[name]
         if cte is None:
             return Relation()
@@ -161,7 +168,6 @@ class RelationTreeBuilder:
             # Each iteration reads the result of the previous one, of which nothing is known.
             seen[name] = None
             return sealed(self.query(cte.query, seen, {}))
-        del outer
         return renamed(self.query(cte.query, seen, {}), cte.names)
 
     def _scan(self, node: exp.Table) -> Relation:
@@ -172,13 +178,12 @@ class RelationTreeBuilder:
         self.scans.append(scan)
         return ScanRelation(scan=scan)
 
-    def _whole(self, node: exp.Expr, ctes: Mapping[str, Cte | None]) -> None:
-        """Add a scan of every table that an expression of unknown form names."""
-        for table in node.find_all(exp.Table):
-            if not table.db and table.name in ctes:
-                self._cte(table.name, ctes, {})
-            else:
-                self._scan(table)
+    def _unopened(self, node: exp.Expr, ctes: Mapping[str, Cte | None], names: tuple[str, ...] = ()) -> Relation:
+        """The relation of an expression of unknown form; every table that it names is scanned in full.
+
+        A CTE is a query by itself: what its own conditions say of its tables holds here too.
+        """
+        return Relation(names, beside=tuple(self._table(table, ctes) for table in node.find_all(exp.Table)))
 
 
 def _unique(names: Sequence[str]) -> tuple[str, ...]:
@@ -206,13 +211,22 @@ def _pivot_of(node: exp.Expr) -> exp.Pivot | None:
     return pivots[0] if isinstance(node, exp.Table | exp.Subquery) and not renamed_columns else None
 
 
-def _unwrapped(node: exp.Expr) -> tuple[exp.Expr, bool]:
-    """Return the query inside parentheses, and whether they limit its rows: `(SELECT ...) LIMIT 3`."""
-    cut = False
+def _unwrapped(node: exp.Expr) -> tuple[exp.Expr, bool, list[exp.Expr]]:
+    """Return the query inside parentheses, whether they limit its rows, and the clauses behind them.
+
+    `(SELECT ...) ORDER BY n LIMIT 3` limits them, and has two clauses.
+    """
+    cut, clauses = False, list[exp.Expr]()
     while isinstance(node, exp.Subquery | exp.Paren):
         cut = cut or any(node.args.get(word) for word in ("limit", "offset", "sample", "pivots"))
+        clauses += _clauses_behind(node)
         node = node.this
-    return node, cut
+    return node, cut, clauses
+
+
+def _clauses_behind(node: exp.Expr) -> list[exp.Expr]:
+    """The clauses of a query as a whole, behind its brackets or behind the last branch of a union."""
+    return [clause for word in ("order", "limit", "offset") if (clause := node.args.get(word)) is not None]
 
 
 def _alias_columns(node: exp.Expr) -> tuple[str, ...]:

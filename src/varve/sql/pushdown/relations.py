@@ -62,10 +62,16 @@ class Scan:
 
 @dataclass
 class Relation:
-    """A relation of whose rows nothing is known."""
+    """A relation of whose rows nothing is known.
+
+    Attributes:
+        beside: what is read for it too, of which its columns say nothing: a query in the ORDER BY of a union, a CTE in
+            brackets of joins.
+    """
 
     names: tuple[str, ...] = ()
     types: tuple[str, ...] = ()
+    beside: tuple[Relation, ...] = field(default=(), kw_only=True)
 
     @property
     def leaves(self) -> list[Leaf]:
@@ -146,7 +152,7 @@ class SetOperationRelation(Relation):
         names = dict(zip(self.right.names, self.names, strict=True))
         right = [{names[name]: origin for name, origin in leaf.items() if name in names} for leaf in self.right.leaves]
         leaves = [*self.left.leaves, *right]
-        alike = {name for name, kind in zip(self.names, self.types, strict=True) if kind != UNKNOWN}
+        alike = {name for name, kind in zip(self.names, types_of(self), strict=True) if kind != UNKNOWN}
         return [{name: origin for name, origin in leaf.items() if name in alike} for leaf in leaves]
 
 

@@ -104,6 +104,8 @@ class _Pushdown:
 
     def into(self, relation: Relation, conditions: Sequence[exp.Expr]) -> None:
         """Push conditions on the output columns of a relation into it."""
+        for other in relation.beside:
+            self.into(other, [])
         match relation:
             case ScanRelation():
                 relation.scan.conditions += [_moved(condition, {}, relation.scan.alias) for condition in conditions]

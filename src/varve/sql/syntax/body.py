@@ -29,10 +29,12 @@ if TYPE_CHECKING:
 def parse_query(source: SourceFile, span: Span) -> exp.Query:
     """Parse the SELECT (WITH, UNION, ...) within a span. Raises SqlError for anything else."""
     query = _parse(source, span)
-    if isinstance(query, exp.Subquery) and not query.alias:
-        query = query.unnest()
-    if not isinstance(query, exp.Query):
-        kind = type(query).__name__.upper()
+    # Brackets with a clause behind them, or a WITH before them, stay: what these name is of the query too.
+    while isinstance(query, exp.Subquery) and not any(value for name, value in query.args.items() if name != "this"):
+        query = query.this
+    inner = query.unnest() if isinstance(query, exp.Subquery) else query
+    if not isinstance(query, exp.Query) or not isinstance(inner, exp.Query):
+        kind = type(inner).__name__.upper()
         message = f"a dataset's query is a SELECT, and this is {kind}; write AS SELECT ..., which gives the rows."
         raise SqlError(Problem(source, _first_word(source, span), message))
     return query

@@ -21,6 +21,8 @@ from varve.sql.names.paths import resolved
 from varve.sql.names.scope_variables import SCOPE, replace_variables
 from varve.sql.names.trees import copied, rows_of_values
 from varve.sql.types.bracketed_joins import without_brackets
+from varve.sql.types.bracketed_queries import bracket_findings, within_brackets
+from varve.sql.types.generators import generator_findings, open_generators
 from varve.sql.types.join_using import as_spark_gives, mark_authors
 from varve.sql.types.lineage import Walk
 from varve.sql.types.outputs import Inferred, Output, QueryFinding
@@ -42,10 +44,12 @@ def qualified(query: exp.Expr, schemas: Mapping[str, Mapping[str, str]], variabl
         name.lower(): {column.lower(): kind for column, kind in schema.items()} for name, schema in schemas.items()
     }
     tree = replace_variables(query, set(types), lambda name: exp.column(name, SCOPE))
-    tree = resolved(tree, lowered.get)
+    findings = list(bracket_findings(tree))
+    tree = resolved(within_brackets(tree), lowered.get)
     _name_values(tree)
+    open_generators(tree)
     has_using = mark_authors(tree)
-    findings = list(_name_findings(tree, lowered))
+    findings += [*_name_findings(tree, lowered), *generator_findings(tree)]
     if findings:
         return Inferred(tree, (), (), tuple(findings))
     nested: dict[str, dict[str, dict[str, str]]] = {}

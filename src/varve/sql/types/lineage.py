@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from varve.model.errors import nearest
+from varve.sql.names.generators import has_uncounted_columns
 from varve.sql.names.scope_variables import SCOPE
 from varve.sql.names.trees import rows_of_values
 from varve.sql.syntax.type_names import UNKNOWN, parse_type
@@ -71,6 +72,8 @@ class Walk:
         if node.args.get("by_name"):
             names = {column.name: column for column in right}
             right = [names[column.name] for column in left if column.name in names]
+        if len(left) != len(right) and (has_uncounted_columns(node.left) or has_uncounted_columns(node.right)):
+            return left
         if len(left) != len(right):
             last = node.right.selects[-1] if isinstance(node.right, exp.Select) and node.right.selects else node
             message = (

@@ -8,6 +8,7 @@ from __future__ import annotations
 import datetime as dt
 import random
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from typing import TYPE_CHECKING
 
 import pytest
@@ -378,6 +379,46 @@ def test_a_date_with_the_zone_that_debezium_writes_is_the_date(run: Callable[...
     outcome = run([(first, None)], events, shape)
     assert outcome.rows == [(first, dt.date(2013, 1, 6)), (dt.date(2014, 1, 1), None)]
     assert outcome.quarantined == [(lsn, "no such value in the lake: day") for lsn in (3, 4, 5, 6)]
+
+
+@pytest.mark.parametrize("way", ["complete", "left out", "counted"])
+def test_a_number_of_more_digits_than_its_decimal_is_no_value_of_it(run: Callable[..., Outcome], way: str) -> None:
+    key = () if way == "counted" else ("id",)
+    shape = TableShape(
+        "t.prices",
+        (Column("id", ColumnType.STRING), Column("price", ColumnType.decimal(10, 2)),
+         Column("exact", ColumnType.decimal(38, 20))),
+        key,
+    )  # fmt: skip
+    fit = {"1.23": "1.23", "-1.230": "-1.23", "+.5": "0.50", "7.": "7.00", "1.5E+3": "1500.00", "1.2300e0": "1.23",
+           "100e-2": "1.00", "0E-10": "0.00", "-0.000": "0.00", " 1.10 ": "1.10",
+           "87654321.9": "87654321.90"}  # fmt: skip
+    unfit = ("1.239", "-0.001", "12345678901", "1.005E0", "1E-3", "1.5e-2", "x", "NaN", "1.00" + "0" * 40 + "1")
+
+    def changes(texts: Iterable[str], first: int) -> list[ChangeEvent]:
+        kept = {} if way == "left out" else {"exact": "0.00000000000000000001"}
+        return [
+            event(ChangeType.INSERT if way == "counted" else ChangeType.UPDATE, new={"id": text, "price": text, **kept},
+                  old_key={} if way == "counted" else {"id": text}, commit_lsn=lsn, seq=1)
+            for lsn, text in enumerate(texts, first)
+        ]  # fmt: skip
+
+    tiny = Decimal("0.00000000000000000001")
+    base = [] if way == "counted" else [(text, Decimal(0), tiny) for text in (*fit, *unfit)]
+    if way == "counted":
+        with pytest.raises(NeedsResnapshot, match=f"{len(unfit)} events .* have a value that the lake cannot hold"):
+            run(base, changes((*fit, *unfit), 1), shape)
+        outcome = run(base, changes(fit, 1), shape)
+        assert outcome.rows == sorted(((text, Decimal(value), tiny) for text, value in fit.items()), key=repr)
+        return
+    outcome = run(base, changes((*fit, *unfit), 1), shape)
+    assert {text: str(price) for text, price, _ in outcome.rows} == fit | dict.fromkeys(unfit, "0.00")
+    reason = "no such value in the lake: price"
+    assert outcome.quarantined == [(lsn, reason) for lsn in range(len(fit) + 1, len(fit) + len(unfit) + 1)]
+    # One that has all the digits of Spark's decimals has no wider one to be compared with.
+    smaller = event(ChangeType.UPDATE, new={"id": "1.23", "price": "1", "exact": "0.000000000000000000001"},
+                    old_key={"id": "1.23"}, commit_lsn=1)  # fmt: skip
+    assert run(base[:1], [smaller], shape).quarantined == [(1, "no such value in the lake: exact")]
 
 
 @pytest.mark.parametrize("kind", ["TIMESTAMP", "TIMESTAMP_NTZ"])

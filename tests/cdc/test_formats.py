@@ -93,11 +93,23 @@ def test_24_a_tombstone_and_25_a_message_change_nothing() -> None:
         ),
         ('{"action": "C", "nextlsn": "0/10", "timestamp": 5}', "line 1 has the nextlsn '0/10' and the timestamp 5"),
         ('{"action": "I", "schema": "public", "table": "t", "columns": [5]}', "line 1: .5. is no list of columns"),
+        ('{"action": ["I"]}', "unknown action ..I.."),
+        ('{"action": "C", "nextlsn": "FFFFFFFF/0", "timestamp": "2026-11-01"}', "has the nextlsn 'FFFFFFFF/0'"),
+        ('{"action": "C", "nextlsn": "0/10", "timestamp": "2026-11-01", "xid": "a"}', "line 1 has the xid 'a'"),
+        ('{"action": "M", "content": "\\ud800"}', "line 1 is no JSON .*surrogates not allowed"),
+        pytest.param(f'{{"action": {"9" * 5_000}}}', "line 1 is no JSON .*integer", id="many digits"),
+        pytest.param('{"action": ' + "[" * 100_000, "line 1 is no JSON .*recursion", id="deep"),
     ],
 )
 def test_what_is_no_wal2json_is_refused_by_its_line(line: str, message: str) -> None:
     with pytest.raises(BadInput, match=message):
         list(wal2json.read([line], relation="public.t", key=("id",)))
+
+
+def envelope(source: dict[str, Any] | None = None, **changed: Any) -> str:
+    """A line of Debezium of which something is another way."""
+    usual = {"connector": "postgresql", "schema": "public", "table": "t", "sequence": '["10", "20"]', "ts_ms": 0}
+    return json.dumps({"op": "c", "before": None, "after": {"id": 1}, "source": {**usual, **(source or {})}, **changed})
 
 
 @pytest.mark.parametrize(
@@ -106,6 +118,20 @@ def test_what_is_no_wal2json_is_refused_by_its_line(line: str, message: str) -> 
         ("nonsense", "line 1 is no JSON"),
         ('{"op": "x", "source": {}}', "unknown op 'x'"),
         ('{"op": "c", "after": {}, "source": {"schema": "public", "table": "t"}}', "no source.sequence"),
+        ('{"value": "abc"}', "line 1 has .* as its value, which is no object"),
+        ('{"payload": [1]}', "line 1 has .* as its payload, which is no object"),
+        ('{"op": "c", "source": "pg"}', "line 1 has .* as its source, which is no object"),
+        ('{"op": ["c"], "source": {}}', "line 1 has the unknown op"),
+        (envelope(before=[1]), "line 1 has .* as its before, which is no object"),
+        (envelope(after="x"), "line 1 has .* as its after, which is no object"),
+        (envelope(transaction="t1"), "line 1 has .* as its transaction, which is no object"),
+        (envelope(transaction={"total_order": "x"}), "line 1 has the transaction.total_order 'x'"),
+        (envelope(headers=5), "line 1 has headers that are none: '5'"),
+        (envelope({"txId": "a"}), "line 1 has the source.txId 'a'"),
+        (envelope({"txId": 2**63}), "line 1 has the source.txId '9223372036854775808'"),
+        (envelope({"ts_ms": 10**30}), "line 1 has no source.sequence or source.ts_ms"),
+        (envelope({"sequence": '["9223372036854775808", "1"]'}), "line 1 has no source.sequence"),
+        (envelope({"sequence": [[]]}), "line 1 has no source.sequence"),
     ],
 )
 def test_what_is_no_envelope_is_refused_by_its_line(line: str, message: str) -> None:
@@ -126,6 +152,11 @@ def test_what_is_no_envelope_is_refused_by_its_line(line: str, message: str) -> 
             '{"change": [{"kind": "insert", "schema": "public", "table": "t", "columnnames": ["id"]}]}',
             "has 1 columnnames, 0 columnvalues",
         ),
+        (
+            '{"change": [{"kind": "insert", "schema": "public", "table": "t", "columnnames": 5}]}',
+            "line 1 has columnnames that are no list: 5",
+        ),
+        ('{"change": [{"kind": ["insert"]}]}', "unknown kind ..insert.."),
     ],
 )
 def test_what_is_no_wal2json_of_version_1_is_refused_by_its_line(line: str, message: str) -> None:
@@ -175,6 +206,11 @@ UPDATE = {
         ({"commitLsn": ["0"]}, "has the commitLsn"),
         ({"columnNames": [["id"], "name"]}, "in columnNames, which is no name of a column"),
         ({"seq": "first"}, "has the seq 'first'"),
+        ({"seq": 2**63}, "has the seq 9223372036854775808: write a whole number"),
+        ({"xid": 2**63}, "has the xid 9223372036854775808"),
+        ({"commitLsn": 2**63}, "has the commitLsn 9223372036854775808"),
+        ({"commitLsn": "FFFFFFFF/0"}, "has the commitLsn 'FFFFFFFF/0'"),
+        ({"timestamp": "1e999999"}, "has the timestamp '1e999999'"),
     ],
 )
 def test_what_is_no_event_is_refused_by_its_line(changed: dict[str, Any], message: str) -> None:
@@ -214,6 +250,39 @@ def test_changes_of_other_tables_are_counted() -> None:
     plain = json.dumps({**UPDATE, "relation": "public.s"})
     assert list(change_events.read([plain], relation="public.t", key=("id",), others=others)) == []
     assert others == {"public.s": 4}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        {"connector": "mysql", "db": "shop", "table": "t", "file": "mysql-bin.000003", "pos": 154, "row": 0},
+        {"connector": "mongodb", "db": "inventory", "collection": "customers", "ord": 1},
+        {"connector": "sqlserver", "db": "inventory", "schema": "public", "table": "t", "commit_lsn": "1:2:3"},
+    ],
+    ids=lambda source: source["connector"],
+)
+def test_an_envelope_of_another_database_is_refused_by_its_line(source: dict[str, Any]) -> None:
+    line = json.dumps({"op": "c", "before": None, "after": {"id": 1}, "source": {**source, "ts_ms": 0}})
+    message = rf"public\.t: Debezium line 1 is of the connector {source['connector']}.*EVENTS"
+    with pytest.raises(BadInput, match=message):
+        list(debezium.read([line], relation="public.t", key=("id",)))
+
+
+def test_values_within_a_value_are_as_the_json_has_them() -> None:
+    value = {"price": 9.99, "n": 3, "name": "été", "of": [1.50, "1.5", True, None, {"large": 1e300}]}
+    written = json.dumps(value, ensure_ascii=False).replace("1.5,", "1.50,")
+    columns = f'"columnNames": ["id", "attrs"], "columnValues": ["1", {written}]'
+    (plain,) = change_events.read(
+        [f'{{"changeType": "insert", "timestamp": 1, {columns}}}'], relation="public.t", key=("id",)
+    )
+    assert plain.new["attrs"] == written
+    assert json.loads(written) == value
+    (of_debezium,) = debezium.read(
+        [envelope(after={"id": 1, "numbers": [1.5, 2.5], "words": ["é", "\U0001f600"]})],
+        relation="public.t",
+        key=("id",),
+    )
+    assert of_debezium.new == {"id": "1", "numbers": "[1.5, 2.5]", "words": '["é", "\U0001f600"]'}
 
 
 def test_numbers_keep_their_text() -> None:

@@ -16,11 +16,11 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import Counter
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from varve.cdc.event import ChangeEvent, ChangeType, Text, event, parse_lsn
-from varve.cdc.protocol.json_lines import parse, text
+from varve.cdc.protocol.json_lines import parse, text, whole
 from varve.model.errors import BadInput
 
 if TYPE_CHECKING:
@@ -91,7 +91,10 @@ def _image(fields: dict[str, Any], names_field: str, values_field: str, where: s
         raise BadInput(f"{where} has {odd[0]!r} in {names_field}, which is no name of a column.")
     if len(set(names)) != len(names):
         raise BadInput(f"{where} names a column twice in {names_field}: {', '.join(names)}.")
-    return {str(name): text(value) for name, value in zip(names, values, strict=True)}
+    try:
+        return {str(name): text(value) for name, value in zip(names, values, strict=True)}
+    except ValueError as error:
+        raise BadInput(f"{where} {error}.") from error
 
 
 def _refuse_incomplete(change: ChangeEvent, key: Sequence[str], where: str) -> None:
@@ -118,7 +121,7 @@ def _microseconds(timestamp: Any, where: str) -> int:
         given = Decimal(str(timestamp))
         unit = 1_000_000 if given < _FROM_MILLISECONDS else 1_000 if given < _FROM_MICROSECONDS else 1
         micros = int(given * unit)
-    except (InvalidOperation, ValueError, OverflowError):
+    except (ArithmeticError, ValueError):
         try:
             moment = dt.datetime.fromisoformat(str(timestamp))
         except ValueError as error:
@@ -131,15 +134,16 @@ def _microseconds(timestamp: Any, where: str) -> int:
 
 def _lsn(given: Any, where: str) -> int:
     try:
-        return parse_lsn(given) if isinstance(given, str) and "/" in given else int(given)
-    except (TypeError, ValueError) as error:
+        lsn = whole(parse_lsn(given) if isinstance(given, str) and "/" in given else given, "commitLsn")
+    except ValueError as error:
         raise BadInput(f"{where} has the commitLsn {given!r}: write a number, or 16/B374D848.") from error
+    return lsn
 
 
 def _whole(fields: dict[str, Any], name: str, where: str, otherwise: int) -> int:
     if (given := fields.get(name)) is None:
         return otherwise
     try:
-        return int(given)
-    except (TypeError, ValueError) as error:
+        return whole(given, name)
+    except ValueError as error:
         raise BadInput(f"{where} has the {name} {given!r}: write a whole number.") from error

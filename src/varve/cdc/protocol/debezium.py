@@ -22,11 +22,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from varve.cdc.event import ChangeEvent, ChangeType, Text, event
-from varve.cdc.protocol.json_lines import parse, text
+from varve.cdc.protocol.json_lines import parse, text, whole
 from varve.model.errors import BadInput
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
 # What Debezium writes for a large value that an update did not change: by the type of the column the placeholder, its
 # bytes (in base64 or hexadecimal), a list of it or of the numbers of its bytes, or a map (docs.debezium.io, "toasted").
@@ -41,6 +41,7 @@ _UNAVAILABLE_LISTS: tuple[Any, ...] = (
     [str(uuid.UUID(bytes=hashlib.md5(_BYTES, usedforsecurity=False).digest(), version=3))],
 )  # fmt: skip
 NEW_KEY, OLD_KEY = "__debezium.newkey", "__debezium.oldkey"
+_CONNECTOR = "postgresql"
 _KINDS = {
     "c": ChangeType.INSERT, "r": ChangeType.INSERT, "u": ChangeType.UPDATE, "d": ChangeType.DELETE,
     "t": ChangeType.TRUNCATE,
@@ -55,6 +56,18 @@ class _Place:
     total_order: int | None = field(default=None, compare=False)
 
 
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """What a record says of a row."""
+
+    operation: str
+    place: _Place
+    before: dict[str, Text]
+    after: dict[str, Text]
+    key: dict[str, Text]
+    headers: Collection[str]
+
+
 def read(
     lines: Iterable[str], *, relation: str, key: Sequence[str], others: Counter[str] | None = None
 ) -> Iterator[ChangeEvent]:
@@ -62,7 +75,7 @@ def read(
 
     Changes of other tables are counted in `others`.
 
-    Raises BadInput that names the line where it is no envelope, or has no order.
+    Raises BadInput that names the line where it is no envelope, is of another database, or has no order.
     """
     other_tables = Counter() if others is None else others
     transaction, seq = None, 0
@@ -71,41 +84,31 @@ def read(
         if not line.strip() or line.strip() == "null":
             continue
         record = parse(line, number, "Debezium line")
-        headers = record.get("headers") or {}
-        value = record.get("value") if "value" in record else record
-        if value is None:
+        try:
+            change = _change(record, relation, other_tables)
+        except (TypeError, ValueError) as error:
+            raise BadInput(f"{relation}: Debezium line {number} {error}. Nothing was taken from it on.") from error
+        if change is None:
             continue
-        value = value.get("payload", value)
-        if value is None or value.get("op") == "m" or "source" not in value:
-            continue
-        if (operation := value.get("op")) not in _KINDS:
-            raise BadInput(
-                f"{relation}: Debezium line {number} has the unknown op {operation!r}. Nothing was taken from it on."
-            )
-        source = value["source"]
-        if (table := f"{source.get('schema')}.{source.get('table')}") != relation:
-            other_tables[table] += 1
-            continue
-        place = _place(source, value.get("transaction"), relation, number)
+        place, before, after = change.place, change.before, change.after
         seq = seq + 1 if place == transaction else 1
         transaction = place
         if place.total_order is not None:
             seq = place.total_order
-        before, after = _row(value.get("before")), _row(value.get("after"))
-        kind = _KINDS[operation]
-        if kind is ChangeType.DELETE and NEW_KEY in headers:
-            key_before_move = {name: before.get(name, _row(record.get("key")).get(name)) for name in key}
+        kind = _KINDS[change.operation]
+        if kind is ChangeType.DELETE and NEW_KEY in change.headers:
+            key_before_move = {name: before.get(name, change.key.get(name)) for name in key}
             continue
         old_key = {name: before[name] if name in before else after.get(name) for name in key}
         if kind is ChangeType.INSERT:
             old_key = {}
-            if key_before_move is not None and OLD_KEY in headers:
+            if key_before_move is not None and OLD_KEY in change.headers:
                 kind, old_key = ChangeType.UPDATE, key_before_move
         key_before_move = None
         if kind is ChangeType.TRUNCATE:
             old_key = {}
         # `before` is the key alone unless the table is REPLICA IDENTITY FULL.
-        full = operation in "ud" and not set(before) <= set(key)
+        full = change.operation in "ud" and not set(before) <= set(key)
         if full:
             after = (
                 {**{name: old_value for name, old_value in before.items() if name not in after}, **after}
@@ -118,9 +121,50 @@ def read(
         )  # fmt: skip
 
 
-def _row(image: dict[str, Any] | None) -> dict[str, Text]:
-    """A row, without the columns whose values were not sent."""
-    return {name: text(value) for name, value in (image or {}).items() if not _is_unavailable(value)}
+def _change(record: dict[str, Any], relation: str, other_tables: Counter[str]) -> _Change | None:
+    """The change that a record tells of; None where it tells of none of this table. Raises TypeError or ValueError."""
+    value = record.get("value") if "value" in record else record
+    if value is not None:
+        value = _object(value, "value").get("payload", value)
+    if value is None or (value := _object(value, "payload")).get("op") == "m" or "source" not in value:
+        return None
+    source = _object(value["source"], "source")
+    if (connector := source.get("connector", _CONNECTOR)) != _CONNECTOR:
+        raise ValueError(
+            f"is of the connector {connector}, and only the order of PostgreSQL's log is known here (source.sequence). "
+            "Write plain events of it, ChangeFormat.EVENTS, with a commitLsn that grows from commit to commit"
+        )
+    operation = value.get("op")
+    if not isinstance(operation, str) or operation not in _KINDS:
+        raise ValueError(f"has the unknown op {operation!r}")
+    if (table := f"{source.get('schema')}.{source.get('table')}") != relation:
+        other_tables[table] += 1
+        return None
+    headers = record.get("headers") or ()
+    if not isinstance(headers, dict | list | tuple):
+        raise TypeError(f"has headers that are none: {str(headers)[:80]!r}")
+    key = record.get("key")
+    return _Change(
+        operation, _place(source, _object_or_none(value, "transaction")), _row(_object_or_none(value, "before")),
+        _row(_object_or_none(value, "after")), _row(key) if isinstance(key, dict) else {}, headers,
+    )  # fmt: skip
+
+
+def _object(value: Any, name: str) -> dict[str, Any]:
+    """The object. Raises TypeError where a value is none."""
+    if not isinstance(value, dict):
+        raise TypeError(f"has {str(value)[:80]!r} as its {name}, which is no object")
+    return value
+
+
+def _object_or_none(fields: dict[str, Any], name: str) -> dict[str, Any]:
+    """The object of a field; an empty one where it is null or left out. Raises TypeError where it is no object."""
+    return {} if fields.get(name) is None else _object(fields[name], name)
+
+
+def _row(image: dict[str, Any]) -> dict[str, Text]:
+    """A row, without the columns whose values were not sent. Raises ValueError."""
+    return {name: text(value) for name, value in image.items() if not _is_unavailable(value)}
 
 
 def _is_unavailable(value: Any) -> bool:
@@ -130,20 +174,22 @@ def _is_unavailable(value: Any) -> bool:
     return isinstance(value, list | dict) and value in _UNAVAILABLE_LISTS
 
 
-def _place(source: dict[str, Any], transaction: dict[str, Any] | None, relation: str, number: int) -> _Place:
+def _place(source: dict[str, Any], transaction: dict[str, Any]) -> _Place:
+    """The place of a record in the order of changes. Raises ValueError where it has none."""
     sequence = source.get("sequence")
     try:
         # [LSN of the last commit before this transaction, LSN of the record]; the first is null right after a snapshot.
         last_commit_lsn, record_lsn = (
             json.loads(sequence or "") if sequence is None or isinstance(sequence, str) else sequence
         )
-        commit_lsn = int(last_commit_lsn if last_commit_lsn is not None else record_lsn)
+        commit_lsn = whole(last_commit_lsn if last_commit_lsn is not None else record_lsn, "source.sequence")
         moment = dt.datetime.fromtimestamp(int(source["ts_ms"]) / 1000, tz=dt.UTC)
-    except (TypeError, ValueError, KeyError) as error:
-        raise BadInput(
-            f"{relation}: Debezium line {number} has no source.sequence or source.ts_ms ({source}), without which "
-            "events have no order. Nothing was taken from it on. Use Debezium 1.5 or newer."
+    except (TypeError, ValueError, KeyError, OverflowError, OSError, RecursionError) as error:
+        raise ValueError(
+            f"has no source.sequence or source.ts_ms ({str(source)[:400]}), without which events have no order. Use "
+            "Debezium 1.5 or newer"
         ) from error
-    order = (transaction or {}).get("total_order")
-    total_order = None if order is None else int(order)
-    return _Place(commit_lsn, int(source.get("txId") or 0), moment.isoformat(timespec="microseconds"), total_order)
+    order = transaction.get("total_order")
+    total_order = None if order is None else whole(order, "transaction.total_order")
+    xid = whole(source.get("txId") or 0, "source.txId")
+    return _Place(commit_lsn, xid, moment.isoformat(timespec="microseconds"), total_order)

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from varve.cdc.event import ChangeEvent, ChangeType, Text, event, parse_lsn
-from varve.cdc.protocol.json_lines import parse, text
+from varve.cdc.protocol.json_lines import parse, text, whole
 from varve.model.errors import BadInput
 
 if TYPE_CHECKING:
@@ -52,10 +52,10 @@ def read(
         if action == "B":
             held, seq, inside = [], 0, True
         elif action == "C":
-            end, at = _committed(action_object, relation, number)
-            yield from (replace(event, commit_lsn=end, timestamp=at, xid=action_object.get("xid", 0)) for event in held)
+            end, at, xid = _committed(action_object, relation, number)
+            yield from (replace(event, commit_lsn=end, timestamp=at, xid=xid) for event in held)
             held, inside = [], False
-        elif action in _KINDS:
+        elif isinstance(action, str) and action in _KINDS:
             seq += 1
             table = f"{action_object.get('schema')}.{action_object.get('table')}"
             if table == relation:
@@ -103,7 +103,7 @@ def read_v1(
                 )
             if (kind := change.get("kind")) == "message":
                 continue
-            if kind not in _KINDS_OF_V1:
+            if not isinstance(kind, str) or kind not in _KINDS_OF_V1:
                 raise BadInput(f"{relation}: wal2json line {number} has the unknown kind {kind!r}. Nothing was taken.")
             if (table := f"{change.get('schema')}.{change.get('table')}") != relation:
                 other_tables[table] += 1
@@ -114,23 +114,33 @@ def read_v1(
             )
             of_table.append(_row_event(_KINDS_OF_V1[kind], images, relation=relation, key=key, seq=seq))
         if of_table:
-            end, at = _committed(transaction, relation, number)
-            yield from (replace(each, commit_lsn=end, timestamp=at, xid=transaction.get("xid", 0)) for each in of_table)
+            end, at, xid = _committed(transaction, relation, number)
+            yield from (replace(each, commit_lsn=end, timestamp=at, xid=xid) for each in of_table)
 
 
 def _columns_of_v1(image: dict[str, Any], prefix: str, relation: str, number: int) -> dict[str, Text]:
-    names, values = image.get(f"{prefix}names") or (), image.get(f"{prefix}values") or ()
-    types = image.get(f"{prefix}types") or [""] * len(names)
-    are_lists = all(isinstance(each, list | tuple) for each in (names, values, types))
-    if not are_lists or not len(names) == len(values) == len(types):
+    fields = [f"{prefix}names", f"{prefix}values", f"{prefix}types"]
+    names, values, types = (image.get(each) or [] for each in fields)
+    for field, found in zip(fields, (names, values, types), strict=True):
+        if not isinstance(found, list):
+            raise BadInput(
+                f"{relation}: wal2json line {number} has {field} that are no list: {str(found)[:80]}. Nothing of its "
+                "transaction was taken."
+            )
+    types = types or [""] * len(names)
+    if not len(names) == len(values) == len(types):
         raise BadInput(
             f"{relation}: wal2json line {number} has {len(names)} {prefix}names, {len(values)} {prefix}values and "
             f"{len(types)} {prefix}types. Nothing of its transaction was taken."
         )
-    return {str(name): text(value, kind) for name, value, kind in zip(names, values, types, strict=True)}
+    try:
+        return {str(name): text(value, kind) for name, value, kind in zip(names, values, types, strict=True)}
+    except ValueError as error:
+        raise BadInput(f"{relation}: wal2json line {number} {error}. Nothing of its transaction was taken.") from error
 
 
-def _committed(action_object: dict[str, Any], relation: str, number: int) -> tuple[int, str]:
+def _committed(action_object: dict[str, Any], relation: str, number: int) -> tuple[int, str, int]:
+    """The LSN, the time and the id of a transaction."""
     if "nextlsn" not in action_object or "timestamp" not in action_object:
         raise BadInput(
             f"{relation}: the commit in wal2json line {number} has no nextlsn or timestamp, without which events have "
@@ -139,11 +149,17 @@ def _committed(action_object: dict[str, Any], relation: str, number: int) -> tup
     lsn, timestamp = action_object["nextlsn"], action_object["timestamp"]
     try:
         dt.datetime.fromisoformat(timestamp)
-        return parse_lsn(str(lsn)), timestamp
+        place = whole(parse_lsn(str(lsn)), "nextlsn")
     except (TypeError, ValueError) as error:
         raise BadInput(
             f"{relation}: the commit in wal2json line {number} has the nextlsn {lsn!r} and the timestamp "
             f"{timestamp!r}, which are none. Nothing of its transaction was taken."
+        ) from error
+    try:
+        return place, timestamp, whole(action_object.get("xid") or 0, "xid")
+    except ValueError as error:
+        raise BadInput(
+            f"{relation}: the commit in wal2json line {number} {error}. Nothing of its transaction was taken."
         ) from error
 
 

@@ -1,4 +1,4 @@
-"""Retention of event batches: applied batches are kept for a while, so that people can look at them, then removed.
+"""Retention of event batches: they are kept for a while, so that people can look at them, then removed if applied.
 
 Never removed are batches that are not applied, and the manifest of the last batch (it records up to where the source
 was captured). Which change files were taken is never forgotten: many manifests of old ones become one list.

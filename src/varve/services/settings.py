@@ -131,7 +131,9 @@ class Settings(SensorSettings):
     landing_root: str | None = Field(None, description="folder or URI into which partners put files")
     settle_seconds: float = Field(5.0, ge=0, description="a landing file is taken when unchanged for so long")
     bootstrap_seconds: float = Field(60.0, gt=0, description="a snapshot waits so long for transactions of its source")
-    changes_days: float = Field(7.0, ge=0, description="applied batches of change events are kept for so many days")
+    changes_days: float = Field(
+        7.0, ge=0, description="batches of change events that are applied are kept until they are so many days old"
+    )
     sensor_seconds: float = Field(20.0, gt=0, description="time budget of one sensor tick")
     partitions_per_run: int = Field(1_000, ge=1, description="a sensor asks for at most so many partitions in one run")
     attempts: int = Field(3, ge=1, description="a partition is given up after so many failures alone in a row")

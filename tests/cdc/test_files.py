@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 import socket
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from collections import Counter
 from dataclasses import replace
 from itertools import chain, groupby
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import dagster as dg
@@ -27,6 +29,7 @@ from tests.cdc.test_fleet import OpenSpark
 from tests.cdc.waits import until
 from tests.support.project import PROJECT
 from varve.cdc import retention
+from varve.cdc.capture import taken_files
 from varve.cdc.capture.change_files import FileCapture
 from varve.cdc.capture.event_log import EventLog
 from varve.cdc.capture.positions import Positions
@@ -440,7 +443,112 @@ def test_changes_of_another_table_are_passed_over_and_counted(lab: Lab) -> None:
         assert take(other) == 0
         (batch,) = other.log().batches(1)
         manifest = json.loads((Path(batch.location) / "_varve.json").read_text(encoding="utf-8"))
-        assert manifest["notes"] == [f"2 changes of {schema}.stranger were passed over"]
+        assert manifest["others"] == {f"{schema}.stranger": 2}
+
+
+def test_how_many_changes_of_other_tables_there_were_is_said_by_every_command(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = followed(lab, ChangeFormat.EVENTS)
+    dataset = other.captured.dataset
+    line = {"changeType": "insert", "timestamp": 1, "relation": "t.typo", "columnNames": ["id"], "columnValues": [1]}
+    put(other, "1.jsonl", [json.dumps(line), json.dumps({**line, "timestamp": 2})])
+    put(other, "2.jsonl.gz", [])
+    monkeypatch.setattr(cdc_command, "find", lambda _: other.captured)
+    asset = SimpleNamespace(captured=other.captured)
+    monkeypatch.setattr(cdc_command, "_assets", lambda: [asset])
+    sensor = capture_sensor(other.captured, PROJECT, capture_job(other.captured, PROJECT))
+    asked = sensor(dg.build_sensor_context(dg.DagsterInstance.ephemeral()))
+    passed_over = f"2 changes of other tables than {other.captured.source} passed over: 2 of t.typo"
+    assert isinstance(asked, dg.SensorResult)
+    assert (asked.run_requests or ())[0].tags["why"] == f"0 events captured, 0 to apply; {passed_over}"
+    cdc_command.capture(Console(width=1_000), dataset.name, as_json=False)
+    alone = "1 file in the folder of its changes left alone, ending neither in .jsonl nor in .json: 2.jsonl.gz."
+    told = capsys.readouterr().out
+    assert f"{dataset}: {passed_over}.\n" in told
+    assert alone in told
+    cdc_command.status(Console(width=1_000), as_json=False)
+    told = capsys.readouterr().out
+    assert f"{dataset}: {passed_over}.\n" in told
+    assert alone in told
+    # What is applied and old is a line of a list, which has no names.
+    with lab.catalog() as catalog:
+        taken_files.write(other.log().generation(1), other.log().batches(1))
+        for folder in Path(other.log().generation(1)).glob("events=*"):
+            shutil.rmtree(folder)
+        assert Positions(catalog.connection).of(dataset.name).applied_lsn >= 0
+    cdc_command.status(Console(width=1_000), as_json=True)
+    (row,) = json.loads(capsys.readouterr().out)
+    assert (row["other_tables"], row["left_alone"]) == ({taken_files.OLDER: 2}, ["2.jsonl.gz"])
+
+
+def test_a_file_that_is_being_written_under_another_name_is_taken_when_it_has_its_own(lab: Lab) -> None:
+    other = followed(lab, ChangeFormat.EVENTS)
+    nothing = dict.fromkeys(SCHEMA.names)
+    changes = [
+        event(ChangeType.INSERT, new={**nothing, "w": "1", "id": str(number)}, timestamp="2013-01-05 10:00:00+00",
+              commit_lsn=10, seq=number)
+        for number in (1, 2)
+    ]  # fmt: skip
+    lines = list(as_events(lab.table, changes))
+    with lab.catalog() as catalog:
+        log, positions = other.log(), Positions(catalog.connection)
+        capture = FileCapture(other.captured, lab.settings.landing, positions, log)
+        names = ("1.jsonl.tmp", "1.jsonl.gz", "1.json.bak", "1.ndjson", ".1.jsonl", "_1.jsonl")
+        paths = [put(other, name, lines[:1]) for name in names]
+        assert capture.capture() is None
+        assert capture.left_alone() == sorted(names[:4])
+        for path in paths[1:]:
+            path.unlink()
+        put(other, "1.jsonl.tmp", lines).rename(paths[0].with_name("1.jsonl"))
+        batch = capture.capture()
+        assert batch is not None
+        assert (batch.counts.events, batch.late, capture.left_alone()) == (2, 0, [])
+        put(other, "2.json", as_events(lab.table, [replace(change, commit_lsn=20) for change in changes]))
+        assert capture.capture() is not None
+
+
+def test_when_the_folder_was_looked_at_last_is_known_whether_or_not_there_was_a_file(lab: Lab) -> None:
+    other = followed(lab, ChangeFormat.WAL2JSON)
+    name = other.captured.dataset.name
+    with lab.catalog() as catalog:
+        positions = Positions(catalog.connection)
+        capture = FileCapture(other.captured, lab.settings.landing, positions, other.log())
+        assert capture.capture() is None
+
+        def looked() -> bool:
+            found = catalog.connection.execute(
+                "select captured_at > clock_timestamp() - interval '1 minute' from varve.cdc_position"
+                " where dataset = %s",
+                (name,),
+            ).fetchone()
+            catalog.connection.execute(
+                "update varve.cdc_position set captured_at = clock_timestamp() - interval '1 day' where dataset = %s",
+                (name,),
+            )
+            return found == (True,)
+
+        assert looked()
+        assert capture.capture() is None
+        assert looked()
+        put(other, "1.jsonl", transaction(other, 10, ("I", 1, "a")))
+        assert capture.capture() is not None
+        assert looked()
+        # A file that is still written, or cannot be read, has not been captured.
+        put(other, "2.jsonl", ["{"])
+        with pytest.raises(BadInput):
+            capture.capture()
+        assert not looked()
+        assert replace(capture, settle_seconds=3_600.0).capture() is None
+        assert not looked()
+
+
+def test_what_is_no_utf_8_is_named_with_its_line(lab: Lab) -> None:
+    other = followed(lab, ChangeFormat.WAL2JSON)
+    lines = transaction(other, 10, ("I", 1, "a"))
+    put(other, "1.jsonl", []).write_bytes("\n".join([*lines, "caf\xe9"]).encode("latin-1"))
+    with pytest.raises(BadInput, match=rf"1\.jsonl cannot be taken: line {len(lines) + 1} is no UTF-8"):
+        take(other)
 
 
 def test_a_file_of_version_1_of_wal2json_becomes_rows(lab: Lab) -> None:

@@ -6,6 +6,7 @@ Not here: what is done with it (capture/capture.py, apply.py).
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -25,14 +26,14 @@ from varve.cdc.capture.event_log import EventLog
 from varve.cdc.capture.positions import Positions
 from varve.cdc.capture.source_database import SourceDatabase
 from varve.cdc.captured_table import NeedsResnapshot
-from varve.model.errors import ServiceUnavailable, VarveError
+from varve.model.errors import ServiceUnavailable, VarveError, counted, some
 from varve.services.addresses import libpq_url
 from varve.services.postgres import connect
 from varve.services.postgres_server import PostgresServer
 from varve.services.sessions import open_session
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from pyspark.sql import SparkSession
 
@@ -145,6 +146,10 @@ class OpenCapture:
             return events, error
         return events, None
 
+    def left_alone(self) -> list[str]:
+        """The names in the folder of its change files that are none; [] where it follows a log."""
+        return self.capturing.left_alone() if isinstance(self.capturing, FileCapture) else []
+
     def waiting(self) -> list[EventBatch]:
         """The batches that are captured and not applied."""
         position = self.position
@@ -180,6 +185,22 @@ class OpenCapture:
             positions.describe(position.dataset, table)
         retention.sweep(log, position, keep_seconds)
         return applied_batches
+
+
+def other_tables(batches: Iterable[EventBatch]) -> Counter[str]:
+    """How many changes of other tables the files of batches had, by table."""
+    total: Counter[str] = Counter()
+    for batch in batches:
+        total.update(dict(batch.others))
+    return total
+
+
+def passed_over(source: str, others: Counter[str]) -> str:
+    """How many changes of other tables than `source` were passed over, for a message; "" where there were none."""
+    if not others:
+        return ""
+    found = some(f"{count:,} of {table}" for table, count in others.most_common())
+    return f"{counted(others.total(), 'change')} of other tables than {source} passed over: {found}"
 
 
 @contextlib.contextmanager

@@ -175,7 +175,7 @@ class CatalogCollector(Collector):
     def _captures(self) -> Iterator[Metric]:
         running = GaugeMetricFamily("varve_capture_running", "Whether a capture runs.", labels=["dataset", "state"])
         captured = GaugeMetricFamily(
-            "varve_capture_lag_seconds", "Since changes of the source were captured last.", labels=["dataset"]
+            "varve_capture_lag_seconds", "Since all that the source had was captured last.", labels=["dataset"]
         )
         applied = GaugeMetricFamily(
             "varve_capture_apply_lag_seconds", "Since captured changes were applied last.", labels=["dataset"]

@@ -22,7 +22,7 @@ from varve.services.files import open_files, put_whole, sync
 from varve.stores.folders.layout import MANIFEST
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from varve.cdc.event import ChangeEvent
 
@@ -44,6 +44,7 @@ class EventBatch:
         file: the name of the change file from which it was made, and the hash of its bytes; empty texts for a slot.
         horizon: the place (commit LSN, sequence) of the last event so far; later events at or before it are late.
         late: how many events came late.
+        others: how many changes of other tables its file had, by table; they were passed over.
     """
 
     generation: int
@@ -56,6 +57,7 @@ class EventBatch:
     file: tuple[str, str] = ("", "")
     horizon: tuple[int, int] = (-1, -1)
     late: int = 0
+    others: tuple[tuple[str, int], ...] = ()
 
     @property
     def data(self) -> str:
@@ -127,7 +129,7 @@ class BatchWriter:
 
     def finish(
         self, last_lsn: int, *, filenode: int = 0, notes: Sequence[str] = (), file: tuple[str, str] = ("", ""),
-        horizon: tuple[int, int] = (-1, -1), late: int = 0,
+        horizon: tuple[int, int] = (-1, -1), late: int = 0, others: Mapping[str, int] | None = None,
     ) -> EventBatch:  # fmt: skip
         """Make the batch durable and return it; its file is on disk before its manifest is."""
         self._flush()
@@ -136,12 +138,14 @@ class BatchWriter:
         sync(self._files, self._path)
         first = self.first_lsn if self.first_lsn is not None else last_lsn
         batch = EventBatch(
-            self._generation, self._kind, first, last_lsn, self.counts, self._folder, filenode, file, horizon, late
-        )
+            self._generation, self._kind, first, last_lsn, self.counts, self._folder, filenode, file, horizon, late,
+            tuple(sorted((others or {}).items())),
+        )  # fmt: skip
         manifest = {
             "format": 1, "dataset": self._dataset, "generation": self._generation, "kind": self._kind,
             "first_lsn": first, "last_lsn": last_lsn, "counts": asdict(self.counts), "filenode": filenode,
             "notes": list(notes), "file": list(file), "horizon": list(horizon), "late": late,
+            "others": dict(batch.others),
         }  # fmt: skip
         put_whole(self._files, f"{self._folder}/{MANIFEST}", json.dumps(manifest, indent=1).encode())
         return batch

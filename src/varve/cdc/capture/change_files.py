@@ -1,10 +1,11 @@
 """Capture from files: changes that others have captured become the same batches of events.
 
-    <landing>/_changes/<db>/<table>/*.jsonl
+    <landing>/_changes/<db>/<table>/*.jsonl (or *.json)
 
-Each file is taken once, as a whole, in the order of names, as a batch of its own. A file whose name and hash were taken
-already is skipped. An event at or before the last one taken is late. A history inserts it at its place; without history
-it cannot be decided whether it still matters, so that it is left out and counted.
+Files of other names are left alone: one may be written under such a name, and renamed when it is whole. Each file is
+taken once, as a whole, in the order of names, as a batch of its own. A file whose name and hash were taken already is
+skipped. An event at or before the last one taken is late. A history inserts it at its place; without history it cannot
+be decided whether it still matters, so that it is left out and counted.
 
 Not here: parsing a line (protocol/wal2json.py, protocol/debezium.py, protocol/change_events.py).
 """
@@ -48,6 +49,7 @@ _READERS: dict[ChangeFormat, Callable[..., Iterator[ChangeEvent]]] = {
 }
 # Files have one generation: they contain all changes, and begin without a snapshot.
 _GENERATION = 1
+_ENDINGS = (".jsonl", ".json")
 
 
 @dataclass(frozen=True)
@@ -90,8 +92,10 @@ class FileCapture:
             refuse_other_declaration(self.captured, position.declared)
         hashes = dict(batch.file for batch in taken)
         files, root = open_files(self.folder)
-        for path in sorted(files.glob(f"{root}/*.json*")):
+        for path in sorted(files.glob(f"{root}/*")):
             name = path.rsplit("/", 1)[1]
+            if not _is_change_file(name):
+                continue
             info = files.info(path)
             if self._is_unsettled(info):
                 return None
@@ -115,9 +119,17 @@ class FileCapture:
             self._refuse_split_transaction(path, events, taken)
             self.step("write")
             # Changes of other tables are no error: a dump of a whole database may be in the folder of each table.
-            notes = [f"{count} changes of {table} were passed over" for table, count in sorted(others.items())]
-            return self._write(events, taken, (name, digest), notes)
+            batch = self._write(events, taken, (name, digest), others)
+            self.positions.looked(dataset.name)
+            return batch
+        self.positions.looked(dataset.name)
         return None
+
+    def left_alone(self) -> list[str]:
+        """The names in the folder that are those of no change files, but for hidden ones."""
+        files, root = open_files(self.folder)
+        names = sorted(path.rstrip("/").rsplit("/", 1)[1] for path in files.glob(f"{root}/*"))
+        return [name for name in names if not _is_change_file(name) and not _is_hidden(name)]
 
     def end(self) -> None:
         """Files have no end of a log: always None."""
@@ -156,10 +168,10 @@ class FileCapture:
         try:
             # Not splitlines, which also ends a line at what a text in JSON may hold unescaped (U+2028, U+0085).
             events = list(_READERS[files.format](
-                content.decode().split("\n"), relation=self.captured.source, key=files.key, others=others
+                _decoded(content).split("\n"), relation=self.captured.source, key=files.key, others=others
             ))  # fmt: skip
             return in_order(events), others
-        except (BadInput, UnicodeDecodeError) as error:
+        except BadInput as error:
             raise BadInput(
                 f"{self.captured.dataset}: {path} cannot be taken: {error} The dataset serves its last exact state; "
                 "mend the file, or remove it, and capture again."
@@ -189,7 +201,7 @@ class FileCapture:
                     )
 
     def _write(
-        self, events: list[ChangeEvent], taken: list[EventBatch], file: tuple[str, str], notes: list[str]
+        self, events: list[ChangeEvent], taken: list[EventBatch], file: tuple[str, str], others: Counter[str]
     ) -> EventBatch:
         last_place = max((batch.horizon for batch in taken), default=(-1, -1))
         in_time = [event for event in events if event.order > last_place]
@@ -201,10 +213,27 @@ class FileCapture:
             self.step("durable")
             # Batches are ordered by their last LSN, whatever the LSNs of late events are.
             last = max(horizon[0], 0, *[batch.last_lsn + 1 for batch in taken])
-            return writer.finish(last, notes=notes, file=file, horizon=horizon, late=late)
+            return writer.finish(last, file=file, horizon=horizon, late=late, others=others)
         except BaseException:
             writer.abandon()
             raise
+
+
+def _is_change_file(name: str) -> bool:
+    return name.endswith(_ENDINGS) and not _is_hidden(name)
+
+
+def _is_hidden(name: str) -> bool:
+    return name.startswith((".", "_"))
+
+
+def _decoded(content: bytes) -> str:
+    """The text of a file. Raises BadInput that names the line where it is none."""
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        number = content.count(b"\n", 0, error.start) + 1
+        raise BadInput(f"line {number} is no UTF-8 ({error}). Nothing was taken from it.") from error
 
 
 def _version(path: str, info: dict[str, object]) -> tuple[object, ...]:

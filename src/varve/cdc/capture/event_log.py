@@ -42,6 +42,7 @@ _TAKEN = "taken.parquet"
 _OF_TAKEN = pa.schema([
     ("events", pa.int64()), ("file", pa.string()), ("hash", pa.string()), ("last_lsn", pa.int64()),
     ("horizon_lsn", pa.int64()), ("horizon_seq", pa.int64()), ("late", pa.int64()),
+    ("others", pa.map_(pa.string(), pa.int64())),
 ])  # fmt: skip
 
 
@@ -92,6 +93,8 @@ class EventLog:
                 tuple(manifest["file"]),
                 tuple(manifest["horizon"]),
                 manifest["late"],
+                # Manifests of earlier versions of Varve do not have them.
+                tuple(manifest.get("others", {}).items()),
             )
         if all(batch.kind == "file" for batch in batches.values()):
             for batch in self.listed(generation):
@@ -162,7 +165,7 @@ def _listed_row(batch: EventBatch) -> dict[str, Any]:
     (name, digest), (lsn, seq) = batch.file, batch.horizon
     return {
         "events": int(batch.location.rpartition("=")[2]), "file": name, "hash": digest, "last_lsn": batch.last_lsn,
-        "horizon_lsn": lsn, "horizon_seq": seq, "late": batch.late,
+        "horizon_lsn": lsn, "horizon_seq": seq, "late": batch.late, "others": list(batch.others),
     }  # fmt: skip
 
 
@@ -170,4 +173,5 @@ def _listed_batch(generation: int, folder: str, row: dict[str, Any]) -> EventBat
     return EventBatch(
         generation, "file", row["last_lsn"], row["last_lsn"], Counts(), f"{folder}/events={row['events']}",
         file=(row["file"], row["hash"]), horizon=(row["horizon_lsn"], row["horizon_seq"]), late=row["late"],
+        others=tuple(row["others"]),
     )  # fmt: skip

@@ -50,6 +50,7 @@ _BEGIN = """
     where dataset = %s
 """
 _CAPTURED = "update varve.cdc_position set source_table = %s, captured_at = clock_timestamp() where dataset = %s"
+_LOOKED = "update varve.cdc_position set captured_at = clock_timestamp() where dataset = %s"
 _DESCRIBE = "update varve.cdc_position set source_table = %s where dataset = %s"
 _CONFIRM = "update varve.cdc_position set told_lsn = greatest(told_lsn, %s) where dataset = %s"
 _STOP = "update varve.cdc_position set state = 'stopped', reason = %s where dataset = %s and state = 'running'"
@@ -173,6 +174,10 @@ class Positions:
     def captured(self, dataset: str, table: SourceTable) -> None:
         """Record the present description of the source table."""
         self.connection.execute(_CAPTURED, (Jsonb(asdict(table)), dataset))
+
+    def looked(self, dataset: str) -> None:
+        """Record that what there was has been captured, without another description of the source table."""
+        self.connection.execute(_LOOKED, (dataset,))
 
     def describe(self, dataset: str, table: SourceTable) -> None:
         """Record another description of the source table, without having captured anything."""

@@ -6,21 +6,24 @@ Not here: capturing and applying (varve/cdc).
 from __future__ import annotations
 
 import json
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 
-from varve.cdc.captures import opened
+from varve.cdc.captures import opened, other_tables, passed_over
 from varve.cdc.event import format_lsn
 from varve.cli.context import chosen_project, chosen_settings
 from varve.cli.printing import Table, open_error_console
 from varve.dagster.assets.datasets import DatasetAsset
 from varve.dagster.discovery import load_project
-from varve.model.errors import VarveError, counted
+from varve.model.errors import VarveError, counted, some
 from varve.services.files import open_files
 from varve.stores.open import open_store
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from rich.console import Console
 
     from varve.cdc.captured_table import CapturedTable
@@ -68,6 +71,8 @@ def status(console: Console, *, as_json: bool) -> None:
                 f"{row['dataset']}: {row['late']} events of files came late; see docs/cdc.md",
                 highlight=False,
             )
+        for notice in _notices(row["source"], row.get("other_tables", {}), row.get("left_alone", ())):
+            console.print(f"{row['dataset']}: {notice}.", highlight=False, markup=False)
         if row.get("reason"):
             console.print(row["reason"], highlight=False)
 
@@ -99,9 +104,12 @@ def capture(console: Console, name: str, *, as_json: bool) -> None:
             if open_capture.waiting():
                 _apply(open_error_console(), open_capture, {}, as_json=False, stop=stop)
             raise stop
+        others = other_tables(open_capture.waiting())
         if not as_json:
             console.print(f"{name}: {counted(events, 'event')} captured.", highlight=False)
-        _apply(console, open_capture, {"captured": events}, as_json=as_json)
+            for notice in _notices(open_capture.captured.source, others, open_capture.left_alone()):
+                console.print(f"{name}: {notice}.", highlight=False, markup=False)
+        _apply(console, open_capture, {"captured": events, "other_tables": others}, as_json=as_json)
 
 
 def verify(console: Console, name: str, *, rows_shown: int, as_json: bool) -> bool:
@@ -235,17 +243,31 @@ def _status(captured: CapturedTable) -> dict[str, Any]:
         position = capture.capturing.positions.find(captured.dataset.name)
         if position is None:
             return status_values
-        batches = capture.capturing.log.batches(position.generation, after=position.applied_lsn)
+        batches = capture.capturing.log.batches(position.generation)
+        to_apply = [batch for batch in batches if batch.last_lsn > position.applied_lsn]
         retained_log = capture.kept()
         status_values |= {
             "state": position.state,
             "reason": position.reason or retained_log.warning,
             "applied": format_lsn(max(position.applied_lsn, 0)),
-            "events_to_apply": sum(batch.counts.events for batch in batches),
+            "events_to_apply": sum(batch.counts.events for batch in to_apply),
             "quarantined": position.quarantined,
-            "late": sum(batch.late for batch in capture.capturing.log.batches(position.generation)),
+            "late": sum(batch.late for batch in batches),
+            "other_tables": other_tables(batches),
+            "left_alone": capture.left_alone(),
         }
         if retained_log.slot is not None:
             status_values |= {"bytes_retained": retained_log.slot.retained, "bytes_safe": retained_log.slot.safe,
                       "wal_status": retained_log.slot.wal_status}  # fmt: skip
         return status_values
+
+
+def _notices(source: str, others: Mapping[str, int], names: Sequence[str]) -> list[str]:
+    """What change files had of other tables, and the names that are those of no change files, as parts of sentences."""
+    notices = [passed_over(source, Counter(others))] if others else []
+    if names:
+        files = counted(len(names), "file")
+        notices.append(
+            f"{files} in the folder of its changes left alone, ending neither in .jsonl nor in .json: {some(names)}"
+        )
+    return notices

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import dagster as dg
 
 from varve.cdc.captured_table import CapturedTable
-from varve.cdc.captures import OpenCapture, opened
+from varve.cdc.captures import OpenCapture, opened, other_tables, passed_over
 from varve.cdc.event import format_lsn
 from varve.cdc.verify.verification import verify
 from varve.dagster.assets.capture_runs import why_not_asked
@@ -137,6 +137,8 @@ def capture_sensor(captured: CapturedTable, project: Project, job: dg.JobDefinit
         if not pending and not added:
             return dg.SkipReason("The dataset holds what the source had committed.")
         reason = f"{events} events captured, {sum(batch.counts.events for batch in pending)} to apply"
+        if others := passed_over(captured.source, other_tables(pending)):
+            reason += f"; {others}"
         if stop is not None:
             reason += f"; then capture stopped: {stop}"
         if added:

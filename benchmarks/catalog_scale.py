@@ -32,7 +32,7 @@ from benchmarks.database_time import database_time
 from benchmarks.large_catalog import CatalogSize, fill, graph_of
 from varve.catalog.catalog import Catalog
 from varve.catalog.planning.facts import CatalogFacts, Changes, living
-from varve.cli.batches import doctor, history, rollback, sweep
+from varve.cli.batches import doctor, history, pins, rollback, sweep
 from varve.cli.observe import costs
 from varve.cli.plan import show as show_command
 from varve.cli.plan import why
@@ -139,18 +139,18 @@ def asked(connection: psycopg.Connection, settings: Settings, graph: Graph, size
     tick = TickAfterPublish(connection, graph, size, path)
 
     def pin() -> object:
-        return history.pin(reader, words, batch=None, owner="b", reason="b", expires_at=None)
+        return pins.pin(reader, words, batch=None, owner="b", reason="b", expires_at=None)
 
     return [
         Asked("why", lambda: why.why(reader, words), NAMED),
-        Asked("history", lambda: history.history(reader, words, run_id=None, limit=50), NAMED),
+        Asked("history", lambda: history.history(reader, words, run=None, limit=50), NAMED),
         Asked("history --changes", lambda: history.changes(reader, words, limit=50), NAMED),
         Asked("show", lambda: show_command.show(quiet, reader, words, as_json=False), NAMED),
         Asked("rollback --to --dry-run", lambda: rollback.plan_batch(reader, words, earlier), NAMED),
         Asked("rollback --at --dry-run", lambda: rollback.plan_time(reader, words, before), NAMED),
         Asked("rollback --run --dry-run", lambda: rollback.plan_run(run, None), NAMED),
         Asked("pin", pin, NAMED),
-        Asked("unpin", lambda: history.unpin(reader, words, batch=None, owner="b"), NAMED, before=pin),
+        Asked("unpin", lambda: pins.unpin(reader, words, batch=None, owner="b"), NAMED, before=pin),
         Asked("tick after one publish", tick, TICK, before=tick.publish),
         Asked("status", services.status),
         Asked("report", lambda: _report(graph, settings)),

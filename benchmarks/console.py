@@ -27,7 +27,7 @@ from rich.table import Table
 from starlette.testclient import TestClient
 
 from varve.catalog.catalog import Catalog
-from varve.cli.observe.console.access import COOKIE
+from varve.cli.observe.console.access import cookie_of
 from varve.cli.observe.console.app import application
 from varve.dagster.discovery import load_project
 from varve.project import Project
@@ -170,7 +170,7 @@ def _read(path: str, days: int) -> list[str]:
 
 def measure(project: Project, rounds: int) -> dict[str, tuple[float, float, int]]:
     """By page the milliseconds of the first request and the median of the next ones, and the size in bytes."""
-    browser = TestClient(application(project, TOKEN, hosts=["testserver"]), cookies={COOKIE: TOKEN})
+    browser = TestClient(application(project, TOKEN, hosts=["testserver"]), cookies={cookie_of(TOKEN): TOKEN})
     path = quote("day=2025-06-15/shop=shop%2007", safe="")
     pages = {
         "the very first page": "/",

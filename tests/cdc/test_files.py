@@ -29,7 +29,6 @@ from tests.cdc.test_fleet import OpenSpark
 from tests.cdc.waits import until
 from tests.support.project import PROJECT
 from varve.cdc import retention
-from varve.cdc.capture import taken_files
 from varve.cdc.capture.change_files import FileCapture
 from varve.cdc.capture.event_log import EventLog
 from varve.cdc.capture.positions import Positions
@@ -471,15 +470,15 @@ def test_how_many_changes_of_other_tables_there_were_is_said_by_every_command(
     told = capsys.readouterr().out
     assert f"{dataset}: {passed_over}.\n" in told
     assert alone in told
-    # What is applied and old is a line of a list, which has no names.
+    # What is applied and old is a line of a list.
     with lab.catalog() as catalog:
-        taken_files.write(other.log().generation(1), other.log().batches(1))
+        other.log().list_taken(1, other.log().batches(1))
         for folder in Path(other.log().generation(1)).glob("events=*"):
             shutil.rmtree(folder)
         assert Positions(catalog.connection).of(dataset.name).applied_lsn >= 0
     cdc_command.status(Console(width=1_000), as_json=True)
     (row,) = json.loads(capsys.readouterr().out)
-    assert (row["other_tables"], row["left_alone"]) == ({taken_files.OLDER: 2}, ["2.jsonl.gz"])
+    assert (row["other_tables"], row["left_alone"]) == ({"t.typo": 2}, ["2.jsonl.gz"])
 
 
 def test_a_file_that_is_being_written_under_another_name_is_taken_when_it_has_its_own(lab: Lab) -> None:

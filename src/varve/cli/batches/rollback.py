@@ -264,8 +264,9 @@ def _take_partitions(catalog: Catalog, plan: RollbackPlan, run_id: str) -> Build
 
 def _as_shown(catalog: Catalog, here: Dataset) -> Dataset:
     """The dataset with the columns that readers see: code that is behind would take away what was added since."""
-    shown = Generations(catalog.connection).published([here.name]).get(here.name)
-    if shown is None or shown.store != here.store or here.is_view:
+    generations = Generations(catalog.connection)
+    shown = generations.published([here.name]).get(here.name)
+    if shown is None or here.is_view or generations.stored_elsewhere([here]):
         return here
     columns = shown.shape.columns.data
     if columns == here.schema.columns:

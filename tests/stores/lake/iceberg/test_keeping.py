@@ -25,8 +25,7 @@ from varve.catalog.catalog import Catalog
 from varve.catalog.environments.environments import Environments
 from varve.catalog.environments.overlay import EnvironmentCatalog
 from varve.catalog.history.history import History
-from varve.cli.batches import history as history_command
-from varve.cli.batches import snapshot
+from varve.cli.batches import pins, snapshot
 from varve.cli.batches.sweep import delete_swept, mark, sweep_leftovers
 from varve.cli.batches.sweep_report import Report
 from varve.model.dataset import StoreKind
@@ -465,11 +464,11 @@ def test_a_name_is_that_of_one_snapshot_until_it_is_unpinned_everywhere(
     with builder.store() as store:
         assert store.iceberg is not None
         store.iceberg.pointers.hide(other.name, "a type has changed")
-    assert history_command.unpin(lake_sales.name, [], batch=None, owner=owner) == 1
+    assert pins.unpin(lake_sales.name, [], batch=None, owner=owner) == 1
     assert (named(lake_sales), named(other)) == (None, ["one"])
     with pytest.raises(VarveError, match=rf"batches of {other.name} are pinned"):
         snapshot.take("closing", None)
-    assert history_command.unpin(other.name, [], batch=None, owner=None) == 1
+    assert pins.unpin(other.name, [], batch=None, owner=None) == 1
     snapshot.take("closing", None)
     assert (named(lake_sales), named(other)) == (["two"], None)
 
@@ -480,8 +479,8 @@ def test_unpinning_takes_no_name_away_that_is_none_of_a_snapshot(
     commands_on(Graph({sales.name: sales}, {}, {}), monkeypatch)
     number = builder.publish(sales, {PARIS: sold("one")})
     owner = "snapshot main"
-    history_command.pin(sales.name, [], batch=number.millis, owner=owner, reason="a person's", expires_at=None)
-    assert history_command.unpin(sales.name, [], batch=None, owner=None) == 1
+    pins.pin(sales.name, [], batch=number.millis, owner=owner, reason="a person's", expires_at=None)
+    assert pins.unpin(sales.name, [], batch=None, owner=None) == 1
     assert set(iceberg_table(builder.settings, sales).metadata.refs) == {"main"}
 
 

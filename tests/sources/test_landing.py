@@ -99,6 +99,8 @@ class Dock:
                 store.publish(opened.build, staged)
             return opened.build.inputs
         finally:
+            # As a run does: a server lets go of a closed session's locks a moment later.
+            catalog.connection.execute("select pg_advisory_unlock_all()")
             catalog.connection.close()
 
     def read(self) -> list[tuple[object, ...]]:

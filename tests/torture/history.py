@@ -30,7 +30,7 @@ DEATHS = (
 )
 DEATHS_OF_A_CAPTURE = (
     "varve.cdc.capture.batch_writer:BatchWriter.finish",
-    "varve.cdc.capture.batch_writer:_put",
+    "varve.cdc.capture.batch_writer:put_whole",
     "varve.cdc.apply:Apply.apply",
     "varve.catalog.catalog:Catalog.publish",
     "varve.stores.folders.write:write_batches",

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MICROSECOND = dt.timedelta(microseconds=1)
 _FROM_MILLISECONDS, _FROM_MICROSECONDS = 10**11, 10**14
+# So many digits more than the first one has no number of microseconds until the year 9999.
+_MOST_DIGITS = 17
 _FIELDS = frozenset({
     "changeType", "timestamp", "columnNames", "columnValues", "oldKeyNames", "oldKeyValues", "relation", "commitLsn",
     "seq", "xid", "oldNames", "oldValues", "schemaVersion",
@@ -119,6 +121,9 @@ def _microseconds(timestamp: Any, where: str) -> int:
         raise BadInput(problem)
     try:
         given = Decimal(str(timestamp))
+        if given.is_finite() and given.adjusted() > _MOST_DIGITS:
+            # Written out, a few letters may be a million digits.
+            raise BadInput(problem)
         unit = 1_000_000 if given < _FROM_MILLISECONDS else 1_000 if given < _FROM_MICROSECONDS else 1
         micros = int(given * unit)
     except (ArithmeticError, ValueError):

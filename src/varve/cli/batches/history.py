@@ -125,6 +125,8 @@ def show_history(console: Console, dataset_name: str, lines: Sequence[dict[str, 
     """Print the first `limit` of the batches as a table, and whether there are more."""
     columns = ("partition", "batch", "began (UTC)", "state", "rows", "size", "run", "remarks")
     table = Table(*columns, title=dataset_name, title_justify="left")
+    # It is what `--run` takes, so that it stays in one line.
+    table.columns[columns.index("run")].no_wrap = True
     for row in lines[:limit]:
         remarks = [f"pinned by {pin['owner']}: {pin['reason']}" for pin in row["pins"]]
         remarks += [str(row["failure"]).splitlines()[0]] if row["failure"] else []

@@ -1,6 +1,6 @@
 """Has something become slower? `python -m benchmarks.quick [--rounds N] [--keep] [--only NAME]`, `make bench-quick`.
 
-Small runs of the other benchmarks, three minutes a round. Only ratios count, each of two figures of one run on one
+Small runs of the other benchmarks, two minutes a round. Only ratios count, each of two figures of one run on one
 machine: how fast the machine is, and what else it does, is in both. They are compared with those that `quick.json` has
 of an earlier commit; what has moved by more than the noise of the rounds is named, and where it is worse, the command
 ends with 1. `--keep` writes the ratios of now in their place.
@@ -103,7 +103,7 @@ def _with_iceberg(rows: Cells) -> dict[str, float]:
 
 
 WATCHED = (
-    Watched("partitions", ("--rounds", "3"), column(5), more_is_better=False),
+    Watched("partitions", ("--rounds", "2"), column(5), more_is_better=False),
     Watched(
         "planner", ("--datasets", "60", "--scopes", "400", "--single", "20", "--rounds", "3"), column(3),
         more_is_better=True,
@@ -117,7 +117,7 @@ WATCHED = (
         "capture", ("--rows", "50000", "--events", "50000", "--rounds", "1", "--giant", "0"), column(3),
         more_is_better=False,
     ),
-    Watched("load", ("--rows", "300000", "--rounds", "2"), column(4), more_is_better=True),
+    Watched("load", ("--rows", "200000", "--rounds", "2"), column(4), more_is_better=True),
     Watched(
         "iceberg", ("--partitions", "100", "--rounds", "5", "--without-pyiceberg"), _with_iceberg, more_is_better=False
     ),
@@ -155,7 +155,7 @@ def kept_before(file: Path = KEPT) -> dict[str, Measured]:
 def main(words: Sequence[str] | None = None) -> int:
     """Measure, compare and print; 1 where something is worse by more than noise."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=3, help="how often each benchmark runs (default 3)")
+    parser.add_argument("--rounds", type=int, default=2, help="how often each benchmark runs (default 2)")
     parser.add_argument("--only", choices=[watched.name for watched in WATCHED], action="append")
     parser.add_argument("--keep", action="store_true", help="write the ratios of now into quick.json")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")

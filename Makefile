@@ -99,7 +99,7 @@ format: $(INSTALLED) ## Put the code into its canonical format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench-quick: $(INSTALLED) ## Has something become slower? Small runs, ratios against those that are kept (eight minutes)
+bench-quick: $(INSTALLED) ## Has something become slower? Small runs, ratios against those that are kept (five minutes)
 	$(BIN)/python -m benchmarks.quick
 
 bench: $(INSTALLED) ## What a run costs beside an empty one

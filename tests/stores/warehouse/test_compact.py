@@ -336,8 +336,16 @@ def test_values_of_a_column_that_is_declared_no_more_come_into_the_shared_table_
     assert shop.rows(wider, "sold, rebate, 1") == [
         *((day, 10 * day, 1) for day in range(7, 10)), *((day, None, 1) for day in range(10, 15)), (15, 150, 1),
     ]  # fmt: skip
-    # Code that is behind the last publish takes nothing away.
+    # Code that is behind the last publish takes nothing away, also where another column is declared by nobody any more.
     assert not migrate.narrow(shop.catalog, sales, seconds=10)
+    shop.publish(
+        replace(wider, schema=Schema((*wider.schema.columns, Column("extra", INT)))), {key(16): [("pen", 1, 2, 3)]}
+    )
+    shop.publish(wider, {key(16): [("pen", 1, 2)]})
+    assert not migrate.narrow(shop.catalog, sales, seconds=10)
+    assert {"rebate", "extra"} <= set(shop.columns(sales))
+    assert migrate.narrow(shop.catalog, wider, seconds=10)
+    assert "extra" not in shop.columns(sales)
     assert "rebate" in shop.columns(sales)
 
 

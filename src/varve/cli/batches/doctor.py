@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from varve.catalog.catalog import Catalog
 from varve.catalog.code.generations import Generations
 from varve.catalog.code.owners import Owners
+from varve.catalog.code.shown import as_shown
 from varve.catalog.history.drops import is_dropped
 from varve.catalog.recovery.recovery import recover
 from varve.cli.batches.findings import Look, of_rejected, of_unread
@@ -146,7 +147,8 @@ def repair(dataset: str | None, *, from_storage: bool) -> Repaired:
                 and declared is not None
                 and not Generations(history.connection).breaking([declared])
             ):
-                repaired.shown[name] = open_store(declared.store, settings, catalog, _session).repair(declared)
+                store = open_store(declared.store, settings, catalog, _session)
+                repaired.shown[name] = store.repair(as_shown(history.connection, declared))
     return repaired
 
 

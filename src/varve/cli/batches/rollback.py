@@ -6,12 +6,12 @@ Not here: the publish itself (varve/dagster/runs/atomic_publish.py).
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from varve.catalog.catalog import Catalog
-from varve.catalog.code.generations import Generations
 from varve.catalog.code.promotions import Promotions
+from varve.catalog.code.shown import as_shown
 from varve.catalog.history.history import NOTHING_CHANGED
 from varve.cli.batches.history import current_ids, matching_partitions, opened
 from varve.cli.batches.published_with import batches_beside
@@ -22,7 +22,6 @@ from varve.dagster.runs import atomic_publish
 from varve.model.batch import BatchId
 from varve.model.errors import NotKept, VarveError, counted, nearest, some
 from varve.model.partitions.key import made, parse_path
-from varve.model.schema import Schema
 from varve.observe.lineage.moves import tell_moves
 from varve.stores.environments.promotion import PROMOTION_RUN
 from varve.stores.environments.undoing import Undo, Undoing
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
     from varve.catalog.history.history import History
     from varve.model.batch import Batch
     from varve.model.build import Build
-    from varve.model.dataset import Dataset
 
 
 @dataclass
@@ -254,28 +252,12 @@ def _undo(plans: Sequence[RollbackPlan], *, reason: str, withdraw: bool) -> None
 
 def _take_partitions(catalog: Catalog, plan: RollbackPlan, run_id: str) -> Build:
     """Lock the partitions of a plan; the build expects the batches that were current when the plan was made."""
-    dataset = _as_shown(catalog, declared(plan.dataset))
+    dataset = as_shown(catalog.connection, declared(plan.dataset))
     # From texts: a partition that has left the dimensions goes back as the others do.
     keys = [made(parse_path(path)) for path in plan.moves]
     build = catalog.lock_partitions(dataset, keys, run_id=run_id)
     build.expected = {key: plan.moves[key.path][0] for key in keys}
     return build
-
-
-def _as_shown(catalog: Catalog, here: Dataset) -> Dataset:
-    """The dataset with the columns that readers see: code that is behind would take away what was added since."""
-    generations = Generations(catalog.connection)
-    shown = generations.published([here.name]).get(here.name)
-    if shown is None or here.is_view or generations.stored_elsewhere([here]):
-        return here
-    columns = shown.shape.columns.data
-    if columns == here.schema.columns:
-        return here
-    # Options may name columns that readers do not see.
-    return replace(
-        here, schema=Schema(columns), warehouse=replace(here.warehouse, indexes=()),
-        lake=replace(here.lake, sort=(), bounds=()), expectations=(), incremental=None, reject_into=None,
-    )  # fmt: skip
 
 
 def _plan(history: History, name: str, targets: dict[str, Batch | None]) -> RollbackPlan:

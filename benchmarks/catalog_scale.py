@@ -286,7 +286,7 @@ def _home(folder: Path | None) -> Iterator[Settings]:
 @contextlib.contextmanager
 def _commands_over(graph: Graph) -> Iterator[None]:
     """Let the commands work on this graph, and on stores without files."""
-    modules = (doctor, sweep, history, rollback)
+    modules = (doctor, sweep, rollback)
     with contextlib.ExitStack() as stack:
         stack.enter_context(patch("varve.dagster.discovery.graph_of_project", lambda _: graph))
         for module in modules:

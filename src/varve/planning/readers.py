@@ -31,6 +31,8 @@ class Keys:
 
     def __init__(self, partitioning: Partitioning, members: Members | None) -> None:
         self._partitioning = partitioning
+        # A path outside of a time dimension is refused when it is parsed, and to look twice doubled the time.
+        self._with_members = [each for each in partitioning.dimensions if not isinstance(each, TimeDimension)]
         self._members = members
         self._key_of_path: dict[str, PartitionKey | None] = {}
         self._existing: set[str] = set()
@@ -54,7 +56,7 @@ class Keys:
             key = self._partitioning.from_path(path)
         except UnknownPartition:
             return None
-        return key if self._partitioning.exists(key, self._members) else None
+        return key if all(each.exists(each.value_in(key), self._members) for each in self._with_members) else None
 
 
 class RememberedMappings:

@@ -14,19 +14,22 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from varve.planning.judgement.facts import DatasetInputs, FactsOfGraph
 from varve.planning.judgement.judgement import SETTLED, State
 from varve.planning.judgement.settled import in_bulk
+from varve.planning.readers import identical
+from varve.planning.run_requests import landing_source
 from varve.planning.tick import Limits, Memory, Tick
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Mapping, Sequence
 
     from varve.model.dataset import Dataset
     from varve.model.partitions.dimension import Members
     from varve.planning.graph import Edge, Graph
     from varve.planning.judgement.code import CodeState
-    from varve.planning.judgement.facts import Facts
+    from varve.planning.judgement.facts import BulkFacts, Facts
     from varve.planning.judgement.judgement import Judgement
     from varve.planning.run_requests import Run
 
@@ -87,7 +90,7 @@ def overview(
     Of those, nearly all of a million, the facts say all at once that they are current; each has the reason SETTLED.
     `fatal` is as in a `Planner`.
     """
-    in_all = in_bulk(facts)
+    in_all = _known(graph, graph.in_order(), in_bulk(facts), existing=True)
     plan = Planner(graph, limits or Limits(), fatal=fatal).tick(in_all, None, now=now, members=members, codes=codes)
     return replace(
         plan,
@@ -96,6 +99,18 @@ def overview(
             for name, judgements in plan.judgements.items()
         },
     )
+
+
+def _known(graph: Graph, datasets: Sequence[Dataset], facts: BulkFacts, *, existing: bool) -> BulkFacts:
+    """The facts after they were asked, all together, what a look at all partitions asks of each of these datasets."""
+    if not isinstance(facts, FactsOfGraph):
+        return facts
+    asked = []
+    for dataset in datasets:
+        edges = graph.edges[dataset.name]
+        same_path = tuple([edge.upstream.name for edge in edges]) if all(map(identical, edges)) else None
+        asked.append(DatasetInputs(dataset.name, landing_source(dataset) if dataset.arrives else "", same_path))
+    return facts.together(asked, existing=existing)
 
 
 def with_settled(judgements: Mapping[str, Judgement], existing: Collection[str]) -> dict[str, Judgement]:
@@ -184,12 +199,16 @@ class Planner:
             self._again.clear()
             changed = None
         self._last, self._members, self._codes = None, members, codes
+        in_all = in_bulk(facts)
+        if changed is None and not self._keep_settled:
+            # Of nearly all partitions this is all that is asked. Which ones there are would fill the memory.
+            in_all = _known(self.graph, self._order, in_all, existing=False)
         tick = Tick(
             graph=self.graph,
             limits=self.limits,
             readers=self._readers,
             memory=self._memory,
-            facts=in_bulk(facts),
+            facts=in_all,
             changed=changed,
             whole=self._again,
             now=now,

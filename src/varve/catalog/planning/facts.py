@@ -9,21 +9,20 @@ import datetime as dt
 import time
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, LiteralString, NamedTuple
-
-from psycopg import sql
+from typing import TYPE_CHECKING
 
 from varve.catalog.planning import statements
-from varve.planning.judgement.code import MadeBy
-from varve.planning.judgement.facts import Accepted, Fact, Failure, Mark, WantedInputs
+from varve.catalog.planning.comparing import sources_of, with_notes, with_other_traces, with_other_versions
+from varve.catalog.planning.facts_together import asked_together
+from varve.planning.judgement.facts import Accepted, Fact, Failure, Mark
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     import psycopg
-    from psycopg.abc import Params
 
     from varve.planning.judgement.code import CodeState
+    from varve.planning.judgement.facts import BulkFacts, DatasetInputs, WantedInputs
 
 # By dataset: its partitions in flight, and the run that builds each.
 InFlight = dict[str, dict[str, str]]
@@ -33,27 +32,6 @@ _KEPT, TRUSTED = dt.timedelta(days=1), dt.timedelta(hours=12)
 # A planner that lives deletes older ones so often.
 _FORGETS = dt.timedelta(hours=1)
 _FAILURES = 24
-
-
-class _Source(NamedTuple):
-    """A source of a dataset, and the table of the catalog that has its current versions.
-
-    Attributes:
-        name: its name in traces.
-        dataset: its name in the table.
-        paths: by partition, the partitions of the source that it reads; None: each reads the one with its own path.
-        version: the column of the version.
-    """
-
-    name: str
-    dataset: str
-    paths: Mapping[str, Sequence[str]] | None
-    table: str = "current"
-    version: str = "batch_id"
-
-    def identifiers(self) -> dict[str, sql.Composable]:
-        """The names of its table and column, for statements."""
-        return {"table": sql.Identifier(self.table), "version": sql.Identifier(self.version)}
 
 
 @dataclass(frozen=True)
@@ -99,60 +77,20 @@ class CatalogFacts:
 
     def existing_partitions(self, dataset: str) -> set[str]:
         """See `planning.facts.BulkFacts`."""
-        return self._paths(statements.EXISTING, (dataset,))
+        # All at once: while we fetch row by row, PostgreSQL waits for us.
+        return {path for (path,) in self.connection.execute(statements.EXISTING, (dataset,)).fetchall()}
 
     def unsettled(self, dataset: str, landing: str, reads: Sequence[WantedInputs]) -> set[str]:
         """See `planning.facts.BulkFacts`."""
-        paths = set(self.in_flight.get(dataset, ()))
-        paths |= self._paths(statements.NOTED, {"dataset": dataset})
-        sources = [_Source(read.source, read.source, read.paths) for read in reads]
-        if landing:
-            sources.append(_Source(landing, dataset, None, "arrival", "fingerprint"))
-        sources.sort(key=lambda source: source.name)
+        paths = {*self.in_flight.get(dataset, ()), *with_notes(self.connection, [dataset]).get(dataset, ())}
+        sources = sources_of(dataset, landing, reads)
         if all(source.paths is None for source in sources):
-            return paths | self._with_other_versions(dataset, sources)
-        return paths | self._with_other_traces(dataset, sources)
+            return paths | with_other_versions(self.connection, {dataset: sources}).get(dataset, set())
+        return paths | with_other_traces(self.connection, dataset, sources)
 
-    def _with_other_versions(self, dataset: str, sources: Sequence[_Source]) -> set[str]:
-        """The partitions whose trace differs from the current versions of the sources, all read at the same path."""
-        parameters: dict[str, object] = {"dataset": dataset}
-        joins: list[sql.Composable] = []
-        comparisons: list[sql.Composable] = []
-        for place, source in enumerate(sources):
-            names = {"edge": sql.Identifier(f"e{place}"), **source.identifiers(), "place": sql.Literal(place)}
-            values = {"source": source.dataset, "name": source.name}
-            parameters |= {f"{name}_{place}": value for name, value in values.items()}
-            names |= {name: sql.Placeholder(f"{name}_{place}") for name in values}
-            joins.append(sql.SQL(statements.AT_THE_SAME_PATH).format(**names))
-            comparisons.append(sql.SQL(statements.SAME_VERSION).format(**names))
-        statement = sql.SQL(statements.OTHER_VERSIONS).format(
-            joins=sql.SQL("").join(joins), count=sql.Literal(len(sources)), comparisons=sql.SQL("").join(comparisons)
-        )
-        return self._paths(statement, parameters)
-
-    def _with_other_traces(self, dataset: str, sources: Sequence[_Source]) -> set[str]:
-        """The same for datasets that read partitions of other paths."""
-        current_sources = [(source.paths, self._current_trace_items(source)) for source in sources]
-        changed = set()
-        for path, trace, made_by in self.connection.execute(statements.TRACES, (dataset,)).fetchall():
-            current_inputs = [
-                versions.get(upstream_path, "nothing")
-                for paths, versions in current_sources
-                for upstream_path in ((path,) if paths is None else sorted(paths.get(path, ())))
-            ]
-            if made_by == MadeBy.OTHER or trace != f"[{', '.join(current_inputs)}]":
-                changed.add(path)
-        return changed
-
-    def _current_trace_items(self, source: _Source) -> dict[str, str]:
-        """What a trace would say now of each partition of a source."""
-        placeholders = {"name": sql.Placeholder("name"), "source": sql.Placeholder("source")}
-        statement = sql.SQL(statements.READ_NOW).format(**source.identifiers(), **placeholders)
-        return dict(self.connection.execute(statement, {"name": source.name, "source": source.dataset}).fetchall())
-
-    def _paths(self, statement: sql.Composed | LiteralString, parameters: Params) -> set[str]:
-        # All at once: while we fetch row by row, PostgreSQL waits for us.
-        return {path for (path,) in self.connection.execute(statement, parameters).fetchall()}
+    def together(self, asked: Sequence[DatasetInputs], *, existing: bool) -> BulkFacts:
+        """See `planning.facts.FactsOfGraph`."""
+        return asked_together(self, self.connection, self.in_flight, asked, existing=existing)
 
     def _rare_facts(self, parameters: tuple[object, ...]) -> dict[str, dict[str, object]]:
         """The facts that do not come from batches, by partition; nearly always few partitions have any."""

@@ -64,23 +64,25 @@ ACCEPTED = """
     from varve.acceptance where dataset = %s and (%s::text[] is null or partition = any(%s)) order by accepted_at
 """
 EXISTING = "select partition from varve.current where dataset = %s"
+# A row for each dataset: rows of partitions take twice as long to read.
+EXISTING_TOGETHER = "select dataset, array_agg(partition) from varve.current where dataset = any(%s) group by dataset"
 # The partitions with a fact that does not come from their current batch.
 NOTED = """
-    select partition from varve.dirty where dataset = %(dataset)s
-    union all select partition from varve.hold where dataset = %(dataset)s
-    union all select f.partition from varve.batch f
+    select dataset, partition from varve.dirty where dataset = any(%(datasets)s)
+    union all select dataset, partition from varve.hold where dataset = any(%(datasets)s)
+    union all select f.dataset, f.partition from varve.batch f
         left join varve.current c on (c.dataset, c.partition) = (f.dataset, f.partition)
-        where f.dataset = %(dataset)s and f.state = 'failed' and f.environment = ''
+        where f.dataset = any(%(datasets)s) and f.state = 'failed' and f.environment = ''
             and f.batch_id > coalesce(c.batch_id, 0)
-    union all select a.partition from varve.arrival a
-        where a.dataset = %(dataset)s and not exists (
+    union all select a.dataset, a.partition from varve.arrival a
+        where a.dataset = any(%(datasets)s) and not exists (
             select from varve.current c where (c.dataset, c.partition) = (a.dataset, a.partition))
 """
 # A trace is stored in the order of sources and partitions: a source that is read at the same path has a fixed place.
 OTHER_VERSIONS = """
     select c.partition from varve.current c join varve.batch b using (dataset, partition, batch_id) {joins}
     left join varve.deployed d on d.dataset = c.dataset
-    where c.dataset = %(dataset)s and (jsonb_array_length(b.inputs) = {count} {comparisons} and
+    where c.dataset = {dataset} and (jsonb_array_length(b.inputs) = {count} {comparisons} and
 """
 OTHER_VERSIONS += _MADE_BY + " <> 1) is not true"
 AT_THE_SAME_PATH = """
@@ -89,6 +91,12 @@ AT_THE_SAME_PATH = """
 SAME_VERSION = """
     and b.inputs -> {place} ->> 0 = {name} and b.inputs -> {place} ->> 1 = c.partition
     and b.inputs -> {place} ->> 2 = {edge}.{version}::text
+"""
+# The same of many datasets with as many sources. Without "offset" PostgreSQL would join all of their batches at once,
+# for which it may read all batches there are.
+OTHER_VERSIONS_TOGETHER = """
+    select asked.dataset, other.partition from unnest({lists}) as asked ({columns})
+    cross join lateral ({other_versions} offset 0) other
 """
 # Where many partitions are read, Python compares traces as text: to build them in PostgreSQL takes four times as long.
 TRACES = """

@@ -81,6 +81,8 @@ class WindowKeys:
         """The start of the window whose key `text` spells, in seconds since 1970. Raises UnknownPartition."""
         if self.value_type is dt.date and (date := _date(text)) and (starts := self._starts_on(date)):
             return starts[0]
+        if (usual := self._usual_start(text)) is not None:
+            return usual
         candidates = self._candidates(text)
         if candidates is None:
             raise UnknownPartition(
@@ -132,6 +134,19 @@ class WindowKeys:
 
     def _starts_on(self, date: dt.date) -> list[int]:
         return self.calendar.starts(dt.datetime(date.year, date.month, date.day) + self._time_of_day)  # noqa: DTZ001
+
+    def _usual_start(self, text: str) -> int | None:
+        """The start of the window with that key, where it is an ISO time without an offset; `strptime` takes long."""
+        if self.key_format is not None or self.value_type is dt.date:
+            return None
+        try:
+            wall = dt.datetime.fromisoformat(text)
+        except ValueError:
+            return None
+        if wall.tzinfo is not None:
+            return None
+        starts = self.calendar.starts(wall)
+        return next((start for start in starts if self.calendar.begins(start) and self.text_at(start) == text), None)
 
     def _candidates(self, text: str) -> list[int] | None:
         """The instants (seconds since 1970) that a text may mean; None where the text is no time at all."""

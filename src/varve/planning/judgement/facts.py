@@ -120,4 +120,29 @@ class BulkFacts(Facts, Protocol):
         ...
 
 
+class DatasetInputs(NamedTuple):
+    """What a dataset reads, as far as it is known before any partition is.
+
+    Attributes:
+        landing: as in `BulkFacts.unsettled`.
+        same_path: its upstream datasets, where each partition reads the partitions with its own path; else None.
+    """
+
+    dataset: str
+    landing: str
+    same_path: tuple[str, ...] | None
+
+
+@runtime_checkable
+class FactsOfGraph(BulkFacts, Protocol):
+    """Facts that can be asked about many datasets together, which is cheaper than about one after the other."""
+
+    def together(self, asked: Sequence[DatasetInputs], *, existing: bool) -> BulkFacts:
+        """The same facts, which know the answers for these datasets; with `existing` their partitions too.
+
+        What changes later is not in the answers.
+        """
+        ...
+
+
 NOTHING = Fact()

@@ -14,6 +14,7 @@ from tests.support.sales import PARIS, ZURICH, sales_dataset
 from varve.catalog.catalog import Catalog
 from varve.catalog.history.history import History
 from varve.catalog.history.search import Search
+from varve.catalog.living.killed_builds import KilledBuilds
 from varve.catalog.reader import ON_HOLD
 from varve.catalog.recovery.recovery import recover
 from varve.model.batch import BatchId, Bounds, Input, StagedBatch
@@ -444,7 +445,7 @@ def test_what_a_restored_dump_has_as_building_is_published_once_it_is_recovered(
     at = dt.datetime(2026, 11, 1, 9, tzinfo=dt.UTC)
     partitions = dict.fromkeys((PARIS.path, ZURICH.path), build.batch_id.millis)
     publication = Publication(build.batch_id, "publish", "run", "", at, partitions)
-    assert catalog.fail_dead_batches() >= 2
+    assert KilledBuilds(catalog.connection).fail() >= 2
     inventory = StoreInventory(sales.name, described, [publication], [])
     recovered = recover(catalog.connection, StoreKind.LAKE, inventory)
     assert (recovered.batches, recovered.current, recovered.findings) == (0, 2, ())
@@ -482,13 +483,13 @@ def test_what_a_restored_dump_has_as_building_is_retired_where_it_was_replaced_s
         for number, batch_id in enumerate((first, second))
     ]
     if declared_dead:
-        catalog.fail_dead_batches()
+        KilledBuilds(catalog.connection).fail()
     else:
         catalog.connection.execute("update varve.batch set state = 'building' where dataset = %s", [sales.name])
     inventory = StoreInventory(sales.name, described, publications, [])
     before = dt.datetime.now(dt.UTC)
     recover(catalog.connection, StoreKind.LAKE, inventory)
-    catalog.fail_dead_batches()
+    KilledBuilds(catalog.connection).fail()
     followed(catalog, sales)
     assert states(history, sales) == ["failed", "published", "retired"]
     *_, replaced = history.batches(sales.name)

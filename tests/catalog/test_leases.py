@@ -21,6 +21,7 @@ import pytest
 from tests.catalog.test_history import current, publish
 from tests.support.sales import PARIS, ZURICH
 from varve.catalog.catalog import Catalog
+from varve.catalog.living.killed_builds import KilledBuilds
 from varve.catalog.living.leases import Leases
 from varve.catalog.planning.facts import living
 from varve.catalog.schema import VERSION, state_of
@@ -167,7 +168,7 @@ def test_what_we_may_not_end_is_named(settings: Settings, catalog: Catalog, sale
             Catalog(strong).begin(sales, [PARIS], run_id=run_id, code_version="")
             Leases(owner).end(run_id, "somebody ended it")
             weak.execute(f"set role {role}".encode())
-            Catalog(weak).fail_dead_batches()
+            KilledBuilds(weak).fail()
             pid = strong.info.backend_pid
             with pytest.raises(AlreadyBuilding, match=rf"counts as dead.*pg_terminate_backend\({pid}\)"):
                 Catalog(weak).begin(sales, [PARIS], run_id="another", code_version="")

@@ -13,6 +13,7 @@ import pytest
 from tests.support.sales import COLUMNS
 from varve.catalog.backfills import Backfills
 from varve.catalog.catalog import Catalog
+from varve.catalog.living.killed_builds import KilledBuilds
 from varve.catalog.planning import facts, statements
 from varve.catalog.planning.facts import CatalogFacts, Changes, living
 from varve.model.batch import Input, StagedBatch
@@ -107,7 +108,7 @@ def test_what_a_living_run_builds_is_in_flight_and_what_a_dead_one_left_is_not(
         begin(Catalog(other), DAILY, day(1))
         assert states(opened)["day=2024-01-01"] is State.IN_FLIGHT
         other.execute("select pg_advisory_unlock_all()")
-        assert opened.fail_dead_batches() == 1
+        assert KilledBuilds(opened.connection).fail() == 1
     assert states(opened)["day=2024-01-01"] is State.DUE
 
 

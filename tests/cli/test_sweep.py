@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.cli.shop import SALES, Shop
-from varve.catalog.catalog import Catalog
 from varve.catalog.environments.environments import Environments
+from varve.catalog.living.killed_builds import KilledBuilds
 from varve.dagster.assets.sql_folders import forget_files
 from varve.dagster.discovery import load_project
 
@@ -95,15 +95,15 @@ def test_no_sweep_forgets_an_environment_that_somebody_uses_again_meanwhile(
     for name in (f"old_{shop.db}", f"used_{shop.db}"):
         assert shop.run("env", "create", name, "--ttl", "1s").exit_code == 0
     time.sleep(1.1)
-    fail_dead_batches = Catalog.fail_dead_batches
+    fail = KilledBuilds.fail
 
-    def used_meanwhile(catalog: Catalog) -> int:
-        Environments(catalog.connection).use(f"used_{shop.db}")
+    def used_meanwhile(killed: KilledBuilds) -> int:
+        Environments(killed.connection).use(f"used_{shop.db}")
         # Else a slow machine has its second pass once more.
-        catalog.connection.execute("update varve.environment set ttl = '1 day' where name = %s", [f"used_{shop.db}"])
-        return fail_dead_batches(catalog)
+        killed.connection.execute("update varve.environment set ttl = '1 day' where name = %s", [f"used_{shop.db}"])
+        return fail(killed)
 
-    monkeypatch.setattr(Catalog, "fail_dead_batches", used_meanwhile)
+    monkeypatch.setattr(KilledBuilds, "fail", used_meanwhile)
     swept = shop.json("sweep", "--orphans-older-than", "30d")
     assert [name for name in swept["expired_environments"] if name.endswith(shop.db)] == [f"old_{shop.db}"]
     with workbench.catalog().connection as connection:

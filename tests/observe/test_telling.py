@@ -11,6 +11,7 @@ import pytest
 from tests.catalog.test_planning import DAILY, GRAPH, begin, day, finish
 from tests.observe.openlineage import problems
 from varve.catalog.catalog import Catalog
+from varve.catalog.living.killed_builds import KilledBuild, KilledBuilds
 from varve.dagster.runs.telling import Telling, tell_killed
 from varve.observe.lineage.moves import tell_moves
 from varve.planning.graph import Graph
@@ -20,13 +21,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from varve.model.batch import BatchId
     from varve.services.settings import Settings
 
 RUN = "0b0e2a52-4a1c-4d2e-9c35-54ac5f2a1c11"
 
 
 def found_by_a_tick_or_a_sweep(catalog: Catalog) -> None:
-    assert catalog.fail_dead_batches() == 2
+    assert KilledBuilds(catalog.connection).fail() == 2
 
 
 def found_by_a_rerun(catalog: Catalog) -> None:
@@ -50,25 +52,59 @@ def test_a_killed_run_is_told_as_failed_once_whoever_has_found_it(
             telling = Telling(GRAPH, settings)
             telling.began(OpenBuild(build, Catalog(killed)))
             telling.close()
-            tell_killed(GRAPH, catalog, settings)
+            tell_killed(GRAPH, connection, settings)
             assert [json.loads(line)["eventType"] for line in sent.read_text().splitlines()] == ["START", "START"]
         while catalog.in_flight(DAILY.name):
             # Its session ends a moment after its connection.
             connection.execute("select pg_sleep(0.05)")
         found(catalog)
         # Without a receiver, and with none of its datasets, nobody has told.
-        tell_killed(Graph({}, {}, {}), catalog, settings)
+        tell_killed(Graph({}, {}, {}), connection, settings)
         with monkeypatch.context() as patched:
             patched.setenv("OPENLINEAGE_DISABLED", "true")
-            tell_killed(GRAPH, catalog, settings)
-        catalog.forget_killed()
+            tell_killed(GRAPH, connection, settings)
+        KilledBuilds(catalog.connection).forget_old()
         for _ in range(2):
-            tell_killed(GRAPH, catalog, settings)
+            tell_killed(GRAPH, connection, settings)
     events = [json.loads(line) for line in sent.read_text(encoding="utf-8").splitlines()]
     assert [event["eventType"] for event in events] == ["START", "START", "FAIL", "FAIL"]
     assert [event["run"]["runId"] for event in events[:2]] == [event["run"]["runId"] for event in events[2:]]
     assert "killed" in events[-1]["run"]["facets"]["errorMessage"]["message"]
     assert [problem for event in events for problem in problems(event)] == []
+
+
+def test_who_dies_while_he_tells_of_a_killed_run_leaves_it_to_another_and_nobody_tells_beside_him(
+    fresh_database: str,
+) -> None:
+    with (
+        psycopg.connect(fresh_database, autocommit=True) as first,
+        psycopg.connect(fresh_database, autocommit=True) as second,
+    ):
+        catalog = Catalog(first)
+        catalog.ensure_schema()
+        with psycopg.connect(fresh_database, autocommit=True) as killed:
+            build = Catalog(killed).begin(DAILY, [day(1), day(2)], run_id=RUN, code_version="c1")
+        while catalog.in_flight(DAILY.name):
+            first.execute("select pg_sleep(0.05)")
+        assert KilledBuilds(second).fail() == 2
+        expected = [(DAILY.name, build.batch_id, [day(1).path, day(2).path])]
+
+        def told(builds: list[KilledBuild]) -> list[tuple[str, BatchId, list[str]]]:
+            return [(each.dataset, each.batch_id, list(each.paths)) for each in builds]
+
+        def dies_while_telling() -> None:
+            with KilledBuilds(first).untold([DAILY.name]) as builds:
+                assert told(builds) == expected
+                with KilledBuilds(second).untold([DAILY.name]) as beside:
+                    assert beside == []
+                raise RuntimeError
+
+        with pytest.raises(RuntimeError):
+            dies_while_telling()
+        with KilledBuilds(second).untold([DAILY.name]) as builds:
+            assert told(builds) == expected
+        with KilledBuilds(first).untold([DAILY.name]) as builds:
+            assert builds == []
 
 
 def test_a_killed_run_of_which_nobody_has_told_for_long_is_forgotten(fresh_database: str) -> None:
@@ -79,7 +115,7 @@ def test_a_killed_run_of_which_nobody_has_told_for_long_is_forgotten(fresh_datab
             "insert into varve.killed (dataset, partition, batch_id, noted_at) "
             "values ('p.daily', 'day=1', 1, now() - interval '8 days'), ('p.daily', 'day=1', 2, now())"
         )
-        catalog.forget_killed()
+        KilledBuilds(catalog.connection).forget_old()
         assert connection.execute("select batch_id from varve.killed").fetchall() == [(2,)]
 
 

@@ -44,20 +44,6 @@ if TYPE_CHECKING:
 _MANY_NEW = 200
 # So many characters of an error are kept.
 _REASON = 2_000
-# A killed build of which nobody has told for so long is told of no more.
-_TOLD_WITHIN_DAYS = 7
-
-
-@dataclass(frozen=True, slots=True)
-class KilledBuild:
-    """A build that has failed as its run ended without a word; `paths` are its partitions in the catalog's spelling."""
-
-    dataset: str
-    batch_id: BatchId
-    run_id: str
-    code_version: str
-    environment: str
-    paths: Sequence[str]
 
 
 @dataclass(frozen=True)
@@ -239,24 +225,6 @@ class Catalog(ProjectionProgress, CatalogReader):
         self.connection.execute(UNMARK_SESSION, (build.run_id,))
         if sum(batch_id is None for batch_id in build.expected.values()) >= _MANY_NEW:
             self.connection.execute(statements.ANALYZE)
-
-    def dead_batches(self) -> list[tuple[str, str, BatchId]]:
-        """(dataset, partition, batch) of every build whose run ended without reporting it."""
-        rows = self.connection.execute(statements.DEAD)
-        return [(dataset, path, BatchId(batch_id)) for dataset, path, batch_id in rows]
-
-    def fail_dead_batches(self) -> int:
-        """Mark the batches of `dead_batches` as failed. Returns how many there were."""
-        return self.connection.execute(statements.FAIL_DEAD, (statements.KILLED,)).rowcount
-
-    def take_killed(self, datasets: Collection[str]) -> list[KilledBuild]:
-        """The builds of these datasets that somebody found dead, oldest first; each is returned to one caller, once."""
-        rows = self.connection.execute(statements.TAKE_KILLED, (list(datasets),))
-        return [KilledBuild(name, BatchId(millis), *others) for name, millis, *others in rows]
-
-    def forget_killed(self) -> None:
-        """Forget the builds that nobody has taken for long, as where nobody tells of builds."""
-        self.connection.execute(statements.FORGET_KILLED, (_TOLD_WITHIN_DAYS,))
 
     def arrived(
         self, dataset: str, partition: PartitionKey, *, uri: str, size: int, fingerprint: str, stamp: str = ""

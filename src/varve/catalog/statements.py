@@ -39,7 +39,11 @@ DEAD = """
     where b.state in ('building', 'staged') and l.batch_id is null order by b.dataset, b.partition
 """
 TAKE_KILLED = """
-    with taken as (delete from varve.killed where dataset = any(%s) returning dataset, partition, batch_id)
+    with taken as (
+        delete from varve.killed where (dataset, partition, batch_id) in (
+            select dataset, partition, batch_id from varve.killed where dataset = any(%s) for update skip locked)
+        returning dataset, partition, batch_id
+    )
     select b.dataset, b.batch_id, b.run_id, b.code_version, b.environment, array_agg(b.partition order by b.partition)
     from taken join varve.batch b using (dataset, partition, batch_id) where b.state = 'failed'
     group by b.dataset, b.batch_id, b.run_id, b.code_version, b.environment order by b.batch_id

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from varve.catalog.code.generations import Generations
 from varve.catalog.history.drops import Drops, declared_name
+from varve.catalog.living.killed_builds import KilledBuilds
 from varve.cdc.health import capture_findings, captured_sources
 from varve.cli.batches.sweep import ORPHANS_OLDER_THAN
 from varve.cli.selection import size_text
@@ -101,7 +102,7 @@ class Look:
 
     def of_dead_runs(self, catalog: Catalog) -> Iterator[Finding]:
         """Batches whose run is gone."""
-        for name, path, batch_id in catalog.dead_batches():
+        for name, path, batch_id in KilledBuilds(catalog.connection).batches():
             if self._is_ours(name):
                 yield Finding(name, path, batch_id, "its run ended without a word, killed or cut off", _SWEEP)
 

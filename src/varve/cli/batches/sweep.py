@@ -12,6 +12,7 @@ from varve.catalog.code.owners import Owners
 from varve.catalog.environments.environments import Environments
 from varve.catalog.history.drops import Drops
 from varve.catalog.history.history import RetainedBatches
+from varve.catalog.living.killed_builds import KilledBuilds
 from varve.catalog.parts import Parts
 from varve.catalog.rows import retained_of
 from varve.cli.batches.history import built, opened
@@ -68,10 +69,11 @@ def sweep(
         ]
         if not dry_run:
             graph = _graph()
-            report.failed_builds = catalog.fail_dead_batches()
+            killed = KilledBuilds(catalog.connection)
+            report.failed_builds = killed.fail()
             if graph is not None:
-                tell_killed(graph, catalog, settings)
-            catalog.forget_killed()
+                tell_killed(graph, catalog.connection, settings)
+            killed.forget_old()
             history.forget_expired()
             history.forget_left()
             _forget_environments(report)

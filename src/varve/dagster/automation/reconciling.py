@@ -17,6 +17,7 @@ import psycopg
 
 from varve.catalog.catalog import Catalog
 from varve.catalog.code.code_states import CodeStates
+from varve.catalog.living.killed_builds import KilledBuilds
 from varve.catalog.living.leases import Leases
 from varve.catalog.planning.facts import CatalogFacts, Changes, living
 from varve.dagster.automation.planner_facts import catalog_facts, limits_of
@@ -86,8 +87,8 @@ class Reconciler:
         end_dead(instance, dead_reasons)
         in_flight = runs_in_flight(self.graph, instance, runs)
         # A killed run frees its locks and reports nothing. From here on its builds count as failed like any other.
-        Catalog(connection).fail_dead_batches()
-        tell_killed(self.graph, Catalog(connection), settings)
+        KilledBuilds(connection).fail()
+        tell_killed(self.graph, connection, settings)
         for dataset, paths in living(connection).items():
             in_flight[dataset] |= paths
         try:

@@ -10,6 +10,7 @@ import contextlib
 import logging
 from typing import TYPE_CHECKING
 
+from varve.catalog.living.killed_builds import KilledBuilds
 from varve.catalog.statements import KILLED
 from varve.model.build import Build
 from varve.model.errors import VarveError, counted
@@ -19,26 +20,30 @@ from varve.observe.log_lines import LogFields, set_fields
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from varve.catalog.catalog import Catalog
+    import psycopg
+
     from varve.model.batch import Batch
     from varve.planning.graph import Graph
     from varve.services.settings import Settings
     from varve.stores.open_build import OpenBuild
 
 
-def tell_killed(graph: Graph, catalog: Catalog, settings: Settings) -> None:
+def tell_killed(graph: Graph, connection: psycopg.Connection, settings: Settings) -> None:
     """Tell of the builds that have failed because their run was killed, whoever has found them; of each once."""
     lineage = Lineage.open(graph, settings.project)
     if not lineage.is_wanted:
         return
-    for killed in catalog.take_killed(graph.datasets):
-        # With other partitions than it was declared with then, nobody can say what was to be made.
-        with contextlib.suppress(VarveError):
-            dataset = graph.datasets[killed.dataset]
-            keys = tuple(dataset.partitioning.from_path(path) for path in killed.paths)
-            build = Build(dataset, keys, killed.batch_id, killed.run_id, {}, code_version=killed.code_version)
-            lineage.tell(lambda events, of=build, where=killed.environment: events.failed(of, KILLED, None, where))  # type: ignore[misc]
-    if problem := lineage.close():
+    # They are taken when all is sent: where this process is killed before, somebody else tells of them.
+    with KilledBuilds(connection).untold(graph.datasets) as builds:
+        for killed in builds:
+            # With other partitions than it was declared with then, nobody can say what was to be made.
+            with contextlib.suppress(VarveError):
+                dataset = graph.datasets[killed.dataset]
+                keys = tuple(dataset.partitioning.from_path(path) for path in killed.paths)
+                build = Build(dataset, keys, killed.batch_id, killed.run_id, {}, code_version=killed.code_version)
+                lineage.tell(lambda events, of=build, where=killed.environment: events.failed(of, KILLED, None, where))  # type: ignore[misc]
+        problem = lineage.close()
+    if problem:
         logging.getLogger(__name__).warning("%s", problem)
 
 

@@ -25,6 +25,7 @@ from varve.catalog.catalog import Catalog
 from varve.catalog.environments.environments import Environments
 from varve.catalog.environments.overlay import EnvironmentCatalog
 from varve.catalog.history.history import History
+from varve.catalog.living.killed_builds import KilledBuilds
 from varve.cli.batches import pins, snapshot
 from varve.cli.batches.sweep import delete_swept, mark, sweep_leftovers
 from varve.cli.batches.sweep_report import Report
@@ -249,7 +250,7 @@ def test_orphans_of_a_transaction_that_was_taken_back_are_swept_when_they_are_ol
     sweep(builder, sales, orphans_older_than=dt.timedelta(hours=1))
     assert metadata_files(builder, sales) > before
     with builder.store() as store:
-        store.catalog.fail_dead_batches()
+        KilledBuilds(store.catalog.connection).fail()
     sweep(builder, sales)
     assert metadata_files(builder, sales) == before
     agree(builder, sales)
@@ -265,7 +266,7 @@ def test_what_was_replaced_a_moment_ago_stays_for_who_reads_it_however_old_it_is
         with store.catalog.connection.transaction(force_rollback=True):
             store.publish(build, staged)
         store.discard(build)
-        store.catalog.fail_dead_batches()
+        KilledBuilds(store.catalog.connection).fail()
     builder.publish(sales, {PARIS: sold("two")})
     age(builder, sales, 5)
     location = iceberg_table(builder.settings, sales).metadata_location

@@ -39,7 +39,7 @@ from varve.cli.plan import why
 from varve.cli.servers import services
 from varve.dagster.automation import report
 from varve.dagster.instance import open_instance
-from varve.observe.costs import CostsBy
+from varve.observe.cost_statements import CostsBy
 from varve.planning.reconcile import Limits, Planner
 from varve.services.postgres import connect
 from varve.services.postgres_server import PostgresServer

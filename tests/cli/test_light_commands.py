@@ -160,3 +160,11 @@ def test_the_tables_of_dagsters_storage_say_what_dagster_says(shop: Shop) -> Non
 
 @dg.job
 def nothing() -> None: ...
+
+
+def test_the_help_costs_what_typer_costs() -> None:
+    """It took a second of a processor: the costs' command imported psycopg for the names of its options."""
+    heavy = {"psycopg", "dagster", "pyspark", "pendulum", "sqlglot", "pyarrow", "pydantic", "numpy"}
+    code = f"import sys; import varve.cli.app; print(*sorted({heavy!r} & set(sys.modules)))"
+    imported = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert imported.stdout.strip() == ""

@@ -25,7 +25,8 @@ from varve.model.batch import BatchId, Input, Part, StagedBatch, TakenFile
 from varve.model.dataset import StoreKind
 from varve.model.errors import VarveError
 from varve.model.partitions.key import PartitionKey
-from varve.observe.costs import Costs, CostsBy, Storage
+from varve.observe.cost_statements import CostsBy
+from varve.observe.costs import Costs, Storage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -1,6 +1,17 @@
-"""The SQL of the costs, one constant for each statement; costs.py executes them."""
+"""What one line of the costs is about, and their SQL, one constant for each statement; costs.py executes them."""
 
 from __future__ import annotations
+
+from enum import StrEnum
+
+
+class CostsBy(StrEnum):
+    """What one line of the costs is about."""
+
+    DATASET = "dataset"
+    RUN = "run"
+    MONTH = "month"
+
 
 # Until the end of the transaction. With PostgreSQL's 4 MB, four million inputs are sorted on disk.
 MORE_MEMORY = "set local work_mem = '128MB'"
@@ -90,3 +101,13 @@ STORAGE = """
         select dataset, bytes, place from tables
     ) b group by dataset order by dataset
 """
+# For each grouping: what identifies a line, by what it is grouped, and its order.
+LINES = {
+    CostsBy.DATASET: ("b.dataset, '', '', '', min(b.began)", "b.dataset", "b.dataset"),
+    CostsBy.RUN: (
+        "b.dataset, b.run_id, '', b.environment, min(b.began)",
+        "b.run_id, b.dataset, b.environment",
+        "min(b.began) desc, b.dataset",
+    ),
+    CostsBy.MONTH: ("b.dataset, '', b.month, '', min(b.began)", "b.month, b.dataset", "b.month desc, b.dataset"),
+}

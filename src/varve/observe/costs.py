@@ -8,25 +8,17 @@ Not here: what a plan will cost (varve/catalog/backfills.py), and printing (varv
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from psycopg import sql
 
 from varve.observe import cost_statements as statements
+from varve.observe.cost_statements import CostsBy
 
 if TYPE_CHECKING:
     import datetime as dt
 
     import psycopg
-
-
-class CostsBy(StrEnum):
-    """What one line of the costs is about."""
-
-    DATASET = "dataset"
-    RUN = "run"
-    MONTH = "month"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,16 +74,6 @@ class Cost:
     storage: Storage | None = None
 
 
-# For each grouping: what identifies a line, by what it is grouped, and its order.
-_LINES = {
-    CostsBy.DATASET: ("b.dataset, '', '', '', min(b.began)", "b.dataset", "b.dataset"),
-    CostsBy.RUN: (
-        "b.dataset, b.run_id, '', b.environment, min(b.began)",
-        "b.run_id, b.dataset, b.environment",
-        "min(b.began) desc, b.dataset",
-    ),
-    CostsBy.MONTH: ("b.dataset, '', b.month, '', min(b.began)", "b.month, b.dataset", "b.month desc, b.dataset"),
-}
 _NAMES = sql.SQL(statements.NAMES)
 
 
@@ -110,7 +92,7 @@ class Costs:
 
         `since` leaves out builds that began earlier; the storage is that of now in any case.
         """
-        key, group, order = map(sql.SQL, _LINES[by])
+        key, group, order = map(sql.SQL, statements.LINES[by])
         batches_read = sql.SQL(statements.JOINED if dataset is None and since is None else statements.LOOKED_UP)
         statement = sql.SQL(statements.BUILDS).format(
             names=_NAMES, key=key, group=group, order=order, batches_read=batches_read

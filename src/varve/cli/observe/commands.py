@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from varve.cli.printing import open_console
-from varve.observe.costs import CostsBy
+from varve.observe.cost_statements import CostsBy
 
 app = typer.Typer()
 console = open_console()

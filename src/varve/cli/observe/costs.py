@@ -14,7 +14,8 @@ from varve.cli.context import chosen_settings
 from varve.cli.observe.opened import opened_catalog, refuse_never_built
 from varve.cli.printing import Table
 from varve.cli.selection import duration_text, size_text, span
-from varve.observe.costs import Costs, CostsBy
+from varve.observe.cost_statements import CostsBy
+from varve.observe.costs import Costs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

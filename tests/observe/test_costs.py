@@ -18,12 +18,15 @@ from varve.catalog.catalog import Catalog
 from varve.catalog.history.drops import Drops
 from varve.catalog.history.history import History
 from varve.catalog.parts import Parts
+from varve.catalog.recovery.recovery import recover
+from varve.catalog.rows import full_declaration
 from varve.cli.app import app
 from varve.cli.observe import commands
 from varve.cli.plan.heat import with_estimates
 from varve.model.batch import BatchId, Input, Part, StagedBatch, TakenFile
 from varve.model.dataset import StoreKind
 from varve.model.errors import VarveError
+from varve.model.inventory import DescribedBatch, Publication, StoreInventory
 from varve.model.partitions.key import PartitionKey
 from varve.observe.cost_statements import CostsBy
 from varve.observe.costs import Costs, Storage
@@ -65,6 +68,18 @@ def run(
     )
     catalog.release(build)
     return build.batch_id
+
+
+def test_what_a_batch_took_is_not_known_after_its_catalog_was_lost(catalog: Catalog) -> None:
+    """It counted as the time from its start until the catalog was rebuilt: a month for this one."""
+    built = BatchId(int((dt.datetime.now(dt.UTC) - dt.timedelta(days=31)).timestamp() * 1_000))
+    declared = full_declaration(DAILY)
+    batch = DescribedBatch("p.daily", day(1).path, built, "/lake/1", "run", "c", 10, 100, 1, "", (), (), declared)
+    publication = Publication(built, "publish", "run", "", built.started, {day(1).path: built.millis})
+    recover(catalog.connection, StoreKind.LAKE, StoreInventory("p.daily", [batch], [publication], []))
+    (cost,) = Costs(catalog.connection).listed("p.daily")
+    assert (cost.runs, cost.seconds, cost.bytes_written) == (1, 0, 100)
+    assert Backfills(catalog.connection).costs(["p.daily"]) == {}
 
 
 def test_the_partitions_of_a_run_are_one_job_whose_seconds_count_once(catalog: Catalog) -> None:

@@ -12,15 +12,15 @@ DATASET = """
     insert into varve.dataset as d (dataset, store, declaration) values (%s, %s, %s)
     on conflict (dataset) do update set store = excluded.store, declaration = excluded.declaration where %s
 """
+# When it was staged no store records: what it has taken is not known any more, and counts for no cost.
 BATCH = """
     insert into varve.batch (
         dataset, partition, batch_id, state, run_id, code_version, location, rows, bytes, files, inputs, failure,
-        started_at, published_at, content, statistics, staged_at, retired_at
+        started_at, published_at, content, statistics, retired_at
     )
     select v.*, case when v.state = 'retired' then clock_timestamp() end from (
         select %s::text, %s::text, %s::bigint, %s::text as state, %s::text, %s::text, %s::text, %s::bigint, %s::bigint,
-            %s::int, %s::jsonb, %s::text, %s::timestamptz as started, %s::timestamptz, %s::text, %s::jsonb,
-            clock_timestamp()
+            %s::int, %s::jsonb, %s::text, %s::timestamptz as started, %s::timestamptz, %s::text, %s::jsonb
     ) v
     on conflict (dataset, partition, batch_id) do nothing
 """
@@ -55,7 +55,6 @@ AS_PUBLISHED = """
     update varve.batch set state = case when %s then 'published' else 'retired' end, run_id = %s, code_version = %s,
         location = %s, rows = %s, bytes = %s, files = %s, inputs = %s::jsonb, content = %s, statistics = %s::jsonb,
         published_at = coalesce(%s::timestamptz, published_at, clock_timestamp()),
-        staged_at = coalesce(staged_at, clock_timestamp()),
         retired_at = case when %s then null else clock_timestamp() end, failure = null, failed_at = null, broken = null,
         swept_at = null, deleted_at = null
     where dataset = %s and partition = %s and batch_id = %s

@@ -284,7 +284,8 @@ class TimeDimension:
         start = self.window_keys.start_of_text(text)
         if not (self.first <= start and (self.last is None or start < self.last)):
             raise OutsideDimension(f"{text!r} lies outside dimension {self.name}, which {self.extent}.")
-        return self.value_at(start)
+        # A key that is a text is spelt in one way.
+        return text if self.value_type is str else self.value_at(start)
 
     def keys(self, members: Members | None = None, now: dt.datetime | None = None) -> Iterator[Value]:
         """All keys from `start` to `end`, or to `known_until(now)` where that is earlier."""

@@ -430,6 +430,18 @@ def test_a_line_ends_where_json_lines_say_it_and_not_at_what_a_text_may_hold(
     assert [row["columnValues"][row["columnNames"].index("note")] for row in rows] == texts
 
 
+def test_a_file_of_flattened_rows_is_not_taken_until_it_has_envelopes(lab: Lab) -> None:
+    other = followed(lab, ChangeFormat.DEBEZIUM)
+    put(other, "1.jsonl", [json.dumps({"w": 1, "id": 7, "note": "a", "__op": "u", "__deleted": "false"})])
+    with opened(other.captured, lab.settings) as capture:
+        with pytest.raises(BadInput, match=r"1\.jsonl cannot be taken: .*line 1 has __deleted, __op.*mend the file"):
+            capture.capture()
+        assert other.log().batches(1) == []
+        new = {"w": "1", "id": "7", "note": "a"}
+        put(other, "1.jsonl", as_debezium(lab.table, [event(ChangeType.INSERT, new=new, commit_lsn=5, seq=1)]))
+        assert capture.capture() == 1
+
+
 def test_changes_of_another_table_are_passed_over_and_counted(lab: Lab) -> None:
     schema = lab.table.partition(".")[0]
     changes = [

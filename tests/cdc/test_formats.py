@@ -79,6 +79,56 @@ def test_24_a_tombstone_and_25_a_message_change_nothing() -> None:
     assert list(debezium.read(lines, relation="public.t", key=("id",))) == []
 
 
+NO_CHANGES = [
+    {"ts_ms": 1},
+    {"schema": {}, "payload": {"ts_ms": 1}},
+    {"key": {"serverName": "shop"}, "value": {"ts_ms": 1}},
+    {"status": "BEGIN", "id": "571:53", "ts_ms": 1, "event_count": None, "data_collections": None},
+    {"status": "END", "id": "571:53", "event_count": 1, "data_collections": [{"data_collection": "public.t"}]},
+    {"op": "m", "ts_ms": 1, "source": {}, "message": {"prefix": "p", "content": "aGk="}},
+    {"value": None},
+    {"key": None, "value": None, "offset": 5},
+    {"key": {"id": 1}, "value": None, "headers": [], "kept_by": "a writer of files"},
+    {"schema": None, "payload": None},
+]
+
+
+@pytest.mark.parametrize("key", [("id",), ("key",), ()], ids=str)
+@pytest.mark.parametrize("record", NO_CHANGES, ids=str)
+def test_what_debezium_sends_beside_changes_is_skipped(record: dict[str, Any], key: tuple[str, ...]) -> None:
+    assert list(debezium.read([json.dumps(record)], relation="public.t", key=key)) == []
+
+
+FLATTENED = [
+    {"id": 1, "name": "bea"},
+    {"id": 1, "name": "bea", "__op": "u", "__deleted": "false", "__source_ts_ms": 0, "__lsn": 10},
+    {"id": 1, "name": None, "__deleted": "true"},
+    {"id": 1, "value": None},
+    {"id": 1, "payload": None},
+    {"id": 1, "op": "m"},
+    {"id": 1, "ts_ms": 1},
+    {"key": {"id": 1}, "value": {"id": 1, "name": "bea"}},
+    {"schema": {}, "payload": {"id": 1}},
+]
+
+
+@pytest.mark.parametrize("key", [("id",), ()], ids=str)
+@pytest.mark.parametrize("row", FLATTENED, ids=str)
+def test_a_flattened_row_is_refused_by_its_line(row: dict[str, Any], key: tuple[str, ...]) -> None:
+    message = r"public\.t: Debezium line 2 has .*id.*, and neither op nor source.*ExtractNewRecordState.*EVENTS"
+    with pytest.raises(BadInput, match=message):
+        list(debezium.read([envelope(), json.dumps(row)], relation="public.t", key=key))
+
+
+def test_columns_that_are_called_as_the_parts_of_a_record_are_columns() -> None:
+    key, row = {"key": "a"}, {"key": "a", "value": None}
+    lines = [envelope(after=row), json.dumps({"key": key, "value": json.loads(envelope(after=row))})]
+    changes = list(debezium.read(lines, relation="public.t", key=("key",)))
+    assert [change.new for change in changes] == [row, row]
+    with pytest.raises(BadInput, match="line 1 has key, value, and neither op nor source"):
+        list(debezium.read([json.dumps(row)], relation="public.t", key=("key",)))
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [

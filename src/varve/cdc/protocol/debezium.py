@@ -46,6 +46,9 @@ _KINDS = {
     "c": ChangeType.INSERT, "r": ChangeType.INSERT, "u": ChangeType.UPDATE, "d": ChangeType.DELETE,
     "t": ChangeType.TRUNCATE,
 }  # fmt: skip
+# What an object has beside the value of a record, or its payload. Any other one is a row, of which each is a column.
+_OF_RECORD = frozenset({"key", "value", "headers", "topic", "partition", "offset", "timestamp", "schema", "payload"})
+_HEARTBEAT, _OF_TRANSACTION = {"ts_ms"}, {"status", "id", "event_count", "data_collections"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +74,7 @@ class _Change:
 def read(
     lines: Iterable[str], *, relation: str, key: Sequence[str], others: Counter[str] | None = None
 ) -> Iterator[ChangeEvent]:
-    """The events of one table; tombstones, messages and heartbeats are skipped.
+    """The events of one table; tombstones, messages, heartbeats and the bounds of transactions are skipped.
 
     Changes of other tables are counted in `others`.
 
@@ -85,7 +88,7 @@ def read(
             continue
         record = parse(line, number, "Debezium line")
         try:
-            change = _change(record, relation, other_tables)
+            change = _change(record, relation, key, other_tables)
         except (TypeError, ValueError) as error:
             raise BadInput(f"{relation}: Debezium line {number} {error}. Nothing was taken from it on.") from error
         if change is None:
@@ -121,13 +124,19 @@ def read(
         )  # fmt: skip
 
 
-def _change(record: dict[str, Any], relation: str, other_tables: Counter[str]) -> _Change | None:
+def _change(record: dict[str, Any], relation: str, key: Sequence[str], other_tables: Counter[str]) -> _Change | None:
     """The change that a record tells of; None where it tells of none of this table. Raises TypeError or ValueError."""
-    value = record.get("value") if "value" in record else record
-    if value is not None:
-        value = _object(value, "value").get("payload", value)
-    if value is None or (value := _object(value, "payload")).get("op") == "m" or "source" not in value:
+    value = _inner(record, "value", key)
+    value = None if value is None else _inner(_object(value, "value"), "payload", key)
+    if value is None or _is_of_no_row(value := _object(value, "payload"), key):
         return None
+    if "source" not in value:
+        raise ValueError(
+            f"has {', '.join(sorted(value))[:200]}, and neither op nor source: it is no envelope. The transform "
+            "ExtractNewRecordState writes such rows, which do not say where in the order of commits their change is, "
+            "nor of a TRUNCATE. Take it out of the connector, so that lines have before, after, op and source, or "
+            "write plain events, ChangeFormat.EVENTS"
+        )
     source = _object(value["source"], "source")
     if (connector := source.get("connector", _CONNECTOR)) != _CONNECTOR:
         raise ValueError(
@@ -143,11 +152,34 @@ def _change(record: dict[str, Any], relation: str, other_tables: Counter[str]) -
     headers = record.get("headers") or ()
     if not isinstance(headers, dict | list | tuple):
         raise TypeError(f"has headers that are none: {str(headers)[:80]!r}")
-    key = record.get("key")
+    record_key = record.get("key")
     return _Change(
         operation, _place(source, _object_or_none(value, "transaction")), _row(_object_or_none(value, "before")),
-        _row(_object_or_none(value, "after")), _row(key) if isinstance(key, dict) else {}, headers,
+        _row(_object_or_none(value, "after")), _row(record_key) if isinstance(record_key, dict) else {}, headers,
     )  # fmt: skip
+
+
+def _inner(fields: dict[str, Any], name: str, key: Sequence[str]) -> Any:
+    """What an object holds under a name, None: it is a tombstone; the object itself where it holds nothing there.
+
+    A row may have a column of that name which is NULL; then it has the columns of its key as well, which are not.
+    """
+    if name not in fields or fields[name] is not None:
+        return fields.get(name, fields)
+    is_row = all(fields.get(column) is not None for column in key) if key else not set(fields) <= _OF_RECORD
+    return fields if is_row and not isinstance(fields.get("key"), dict) else None
+
+
+def _is_of_no_row(value: dict[str, Any], key: Sequence[str]) -> bool:
+    """Whether a value is a heartbeat, a message of an application, a bound of a transaction, or nothing at all."""
+    if value.get("op") == "m" and "message" in value:
+        return True
+    names = set(value)
+    return (
+        not names
+        or (names == _HEARTBEAT and key != ("ts_ms",))
+        or (names >= _OF_TRANSACTION and names <= _OF_TRANSACTION | {"ts_ms"})
+    )
 
 
 def _object(value: Any, name: str) -> dict[str, Any]:

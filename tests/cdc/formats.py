@@ -57,7 +57,10 @@ def as_wal2json(relation: str, events: Sequence[ChangeEvent]) -> Iterator[str]:
 
 
 def as_wal2json_v1(relation: str, events: Sequence[ChangeEvent]) -> Iterator[str]:
-    """Format version 1, with include-lsn, include-timestamp and include-xids; it leaves TRUNCATE out."""
+    """Format version 1, with include-lsn, include-timestamp and include-xids.
+
+    It leaves TRUNCATE out, and the NULLs of old rows.
+    """
     schema, _, table = relation.partition(".")
     for lsn in sorted({event.commit_lsn for event in events}):
         mine = [event for event in events if event.commit_lsn == lsn]
@@ -70,7 +73,8 @@ def as_wal2json_v1(relation: str, events: Sequence[ChangeEvent]) -> Iterator[str
                 change["columnnames"] = list(event.column_names)
                 change["columntypes"] = ["text"] * len(event.column_names)
                 change["columnvalues"] = list(event.column_values)
-            if identity := event.old or event.old_key:
+            if whole := event.old or event.old_key:
+                identity = {name: value for name, value in whole.items() if value is not None}
                 change["oldkeys"] = {
                     "keynames": list(identity), "keytypes": ["text"] * len(identity),
                     "keyvalues": list(identity.values()),

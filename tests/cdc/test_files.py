@@ -587,6 +587,31 @@ def test_a_file_of_version_1_of_wal2json_becomes_rows(lab: Lab) -> None:
     assert notes(other) == [(1, "b")]
 
 
+def test_rows_with_null_are_changed_by_version_1_of_wal2json_where_there_is_no_key(
+    make_lab: Callable[..., Lab],
+) -> None:
+    other = followed(make_lab(UNKEYED), ChangeFormat.WAL2JSON_V1)
+    other.captured = replace(other.captured, partition_by={"part": "cast(pmod(coalesce(id, 0), 4) as string)"})
+    nothing = dict.fromkeys(SCHEMA.names)
+    one, two = ({**nothing, "w": "1", "id": number} for number in "12")
+    changes = [
+        *(event(ChangeType.INSERT, new=row, commit_lsn=10) for row in (one, one, two, nothing)),
+        event(ChangeType.UPDATE, new={**one, "note": "a"}, old=one, commit_lsn=20),
+        event(ChangeType.UPDATE, new=two, old=two, commit_lsn=20),
+        event(ChangeType.DELETE, old=nothing, commit_lsn=30),
+        event(ChangeType.UPDATE, new=one, old={**one, "note": "a"}, commit_lsn=30),
+        event(ChangeType.DELETE, old=one, commit_lsn=30),
+    ]  # fmt: skip
+    changes = [replace(change, timestamp="2013-01-05 10:00:00+00") for change in changes]
+    for number in (10, 20, 30):
+        lines = as_wal2json_v1(other.table, [change for change in changes if change.commit_lsn == number])
+        put(other, f"{number}.jsonl", lines)
+        assert take(other) > 0
+        if number == 20:
+            assert notes(other) == [(1, "a"), (1, None), (2, None), (None, None)]
+    assert notes(other) == [(1, None), (2, None)]
+
+
 def test_a_history_of_files_needs_a_key(make_lab: Callable[..., Lab]) -> None:
     other = followed(make_lab(UNKEYED), ChangeFormat.DEBEZIUM, history=True)
     with pytest.raises(SourceRefused, match="follows rows by their key"):

@@ -165,9 +165,12 @@ class FileCapture:
         files = self.captured.files
         assert files is not None
         others: Counter[str] = Counter()
+        read = _READERS[files.format]
+        if files.format is ChangeFormat.WAL2JSON_V1:
+            read = partial(read, columns=self.captured.source_columns)
         try:
             # Not splitlines, which also ends a line at what a text in JSON may hold unescaped (U+2028, U+0085).
-            events = list(_READERS[files.format](
+            events = list(read(
                 _decoded(content).split("\n"), relation=self.captured.source, key=files.key, others=others
             ))  # fmt: skip
             return in_order(events), others

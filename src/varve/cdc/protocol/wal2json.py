@@ -1,8 +1,9 @@
 """wal2json as events: format version 2 (a JSON object per action), and version 1 (one per transaction).
 
 wal2json must run with `include-xids`, `include-timestamp`, `include-lsn` and, in version 2, `include-transaction`.
-Version 1 silently leaves TRUNCATE out: it is read only where it is asked for by its name. wal2json writes null for NaN
-and infinities; use pgoutput where these occur.
+Version 1 silently leaves TRUNCATE out: it is read only where it is asked for by its name. It leaves the NULLs of old
+rows out as well, which matters for a table without a key. wal2json writes null for NaN and infinities; use pgoutput
+where these occur.
 
 Not here: where the lines come from.
 """
@@ -75,11 +76,13 @@ def read(
 
 
 def read_v1(
-    lines: Iterable[str], *, relation: str, key: Sequence[str], others: Counter[str] | None = None
-) -> Iterator[ChangeEvent]:
+    lines: Iterable[str], *, relation: str, key: Sequence[str], columns: Sequence[str] = (),
+    others: Counter[str] | None = None,
+) -> Iterator[ChangeEvent]:  # fmt: skip
     """The events of one table from lines of format version 1, each a whole transaction.
 
-    Changes of other tables are counted in `others`. A TRUNCATE is not among the changes of this version.
+    Of a table without a key, an old row is NULL in those of the `columns` that it was sent without. Changes of other
+    tables are counted in `others`. A TRUNCATE is not among the changes of this version.
 
     Raises BadInput that names the line where it is no wal2json of version 1.
     """
@@ -108,11 +111,11 @@ def read_v1(
             if (table := f"{change.get('schema')}.{change.get('table')}") != relation:
                 other_tables[table] += 1
                 continue
-            images = (
-                _columns_of_v1(change, "column", relation, number),
-                _columns_of_v1(change.get("oldkeys") or {}, "key", relation, number),
-            )
-            of_table.append(_row_event(_KINDS_OF_V1[kind], images, relation=relation, key=key, seq=seq))
+            new = _columns_of_v1(change, "column", relation, number)
+            identity = _columns_of_v1(change.get("oldkeys") or {}, "key", relation, number)
+            if not key and "oldkeys" in change:
+                identity = {**dict.fromkeys(columns), **identity}
+            of_table.append(_row_event(_KINDS_OF_V1[kind], (new, identity), relation=relation, key=key, seq=seq))
         if of_table:
             end, at, xid = _committed(transaction, relation, number)
             yield from (replace(each, commit_lsn=end, timestamp=at, xid=xid) for each in of_table)

@@ -22,6 +22,7 @@ from tests.cdc.test_odd_tables import INT, TEXT, TIME, captured, in_lake, in_sou
 from tests.support.project import PROJECT
 from varve.cdc.captured_table import VALIDITY, CapturedTable, NeedsResnapshot, SourceRefused
 from varve.cdc.captures import opened
+from varve.cdc.health import capture_findings
 from varve.dagster.assets.captured import capture_job, capture_sensor
 from varve.model.errors import BadInput, VarveError
 from varve.model.schema import Column, ColumnType, Schema
@@ -105,6 +106,37 @@ def test_every_row_has_what_postgresql_has_in_the_added_columns(
     follower.sql("update {t} set tags = null, name = 'after' where id in (7, 8)")
     assert catches_up(follower)
     assert catches_up(follower) == ()
+
+
+def test_a_capture_waits_for_a_declared_column_without_runs_and_goes_on_when_the_source_has_it(
+    follow: Callable[[CapturedTable], Follower], spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    follower = made(follow)
+    name = follower.captured.dataset.name
+    follower.sql("update {t} set name = 'captured, and not applied' where id = 1")
+    follower.capture()
+    declare(follower, Column("extra", INT))
+    monkeypatch.setenv("VARVE_SOURCE_URL", follower.url)
+    job, instance = capture_job(follower.captured, PROJECT), dg.DagsterInstance.ephemeral()
+    sensor = capture_sensor(follower.captured, PROJECT, job)
+
+    def found() -> list[str]:
+        with follower.catalog() as catalog:
+            return [finding.problem for finding in capture_findings(catalog.connection, name)]
+
+    for _ in range(2):
+        skipped = sensor(dg.build_sensor_context(instance))
+        assert isinstance(skipped, dg.SkipReason)
+        assert "Nothing was captured" in str(skipped.skip_message)
+        assert "declares extra since its rows were loaded, and the source does not send it" in str(skipped.skip_message)
+        assert found() == [f"its capture of {follower.table} waits"]
+    follower.sql("alter table {t} add extra int default 7")
+    asked = sensor(dg.build_sensor_context(instance))
+    assert isinstance(asked, dg.SensorResult)
+    assert (asked.run_requests or ())[0].tags["why"] == "0 events captured, 1 to apply; extra to load"
+    assert job.execute_in_process(instance=instance, resources={"spark": OpenSpark(spark)}).success
+    assert in_lake(follower) == in_source(follower)
+    assert found() == []
 
 
 def test_a_column_without_a_default_publishes_only_partitions_that_have_a_value_in_it(

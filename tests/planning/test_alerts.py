@@ -132,6 +132,7 @@ def test_each_kind_of_condition_holds_where_its_facts_say_so_and_keeps_its_ident
         captures=[
             CaptureFacts(DAILY.name, "stopped", "a column was renamed", 2),
             CaptureFacts(DAILY.name, "running", behind_since=now - 901),
+            CaptureFacts(DAILY.name, "running", "the source lacks a column"),
         ],
         projections=[
             ProjectionFacts(DAILY.name, "Hive table", "behind", now - 901),
@@ -149,6 +150,7 @@ def test_each_kind_of_condition_holds_where_its_facts_say_so_and_keeps_its_ident
         ("capture lags", "t.daily", "stopped"),
         ("capture lags", "t.daily", "quarantine"),
         ("capture lags", "t.daily", "behind"),
+        ("capture lags", "t.daily", "waits"),
         ("projection lags", "t.daily", "Hive table"),
         ("projection lags", "t.daily", "Iceberg table"),
         ("disk nearly full", "", "home"),

@@ -12,9 +12,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from varve.cdc.captured_table import NeedsResnapshot
+from varve.cdc.captured_table import NeedsResnapshot, SourceRefused
 from varve.cdc.declaration_checks import check_type, refuse_other_declaration
-from varve.model.errors import VarveError
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -63,13 +62,14 @@ def _problem(captured: CapturedTable, table: SourceTable, added: list[str]) -> s
 
 
 def check_added(captured: CapturedTable, table: SourceTable, names: frozenset[str]) -> None:
-    """Raise where the source lacks a column that the dataset has begun to declare, or sends another type of it."""
+    """Raise SourceRefused where the source lacks a column that the dataset declares now, or has another type."""
     sources = {column.name: column for column in table.columns}
     if absent := sorted(names - set(sources)):
-        raise VarveError(
+        raise SourceRefused(
             f"{captured.dataset} from {captured.source}: the dataset declares {', '.join(absent)} since its rows were "
             f"loaded, and the source does not send it; it has {', '.join(table.names)}. Nothing was captured, and "
-            "nothing is lost. Add the column to the source first, or take it out of the declaration."
+            "nothing is lost. Add the column to the source first, and capture goes on by itself; or take it out of the "
+            "declaration."
         )
     for name in sorted(names):
         check_type(captured, sources[name])

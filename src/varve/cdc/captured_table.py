@@ -241,7 +241,7 @@ def slot_name(dataset: str) -> str:
 
 
 class SourceRefused(VarveError):
-    """The source table cannot be captured as it is; it was not published, so that the application was not at risk."""
+    """The source table cannot be captured as it is, or as the dataset is declared; nothing was changed there."""
 
 
 class NeedsResnapshot(VarveError):

@@ -125,7 +125,7 @@ class OpenCapture:
     def capture_to_stop(self) -> tuple[int, VarveError | None]:
         """As `capture`; where it stops or fails, the error is returned, so that what came before can be applied first.
 
-        Raises the error where nothing waits to be applied, and where rows were loaded with another declaration.
+        Raises the error where nothing can be applied: nothing waits, or rows were loaded with another declaration.
         """
         # A batch comes first, because an error of capture says more than an error of asking for the end of the log.
         events, end = 0, None
@@ -136,15 +136,25 @@ class OpenCapture:
                 if end is not None and batch.last_lsn >= end:
                     break
         except NeedsResnapshot as error:
-            if self.position.state != "stopped":
+            if self.position.state != "stopped" or not self._has_declared_columns():
                 raise
             return events, error
         except VarveError as error:
             # Of a first capture that was refused there is no position.
             if self.capturing.positions.find(self.captured.dataset.name) is None or not self.waiting():
                 raise
+            if not self._has_declared_columns():
+                raise
             return events, error
         return events, None
+
+    def _has_declared_columns(self) -> bool:
+        """Whether what is captured can be applied: each column that is declared since the last apply was captured."""
+        try:
+            self.added_columns()
+        except VarveError:
+            return False
+        return True
 
     def left_alone(self) -> list[str]:
         """The names in the folder of its change files that are none; [] where it follows a log."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def capture_findings(connection: psycopg.Connection, dataset: str | None) -> Iterator[Finding]:
-    """A finding for each captured table that has stopped, has an unfinished snapshot, or events in quarantine."""
+    """A finding for each captured table that has stopped or waits, or has an unfinished snapshot or a quarantine."""
     positions = Positions(connection)
     for position in positions.all() if positions.exist() else ():
         if dataset in {None, position.dataset}:
@@ -38,6 +38,8 @@ def _findings(positions: Positions, position: Position) -> Iterator[Finding]:
     name = position.dataset
     if position.state == "stopped":
         yield Finding(name, "", None, f"its capture of {position.source} has stopped", position.reason or "")
+    if position.state == "running" and position.reason:
+        yield Finding(name, "", None, f"its capture of {position.source} waits", position.reason)
     if position.state == "starting" and not _busy(positions, name):
         command = "resnapshot" if position.generation else "bootstrap"
         text = f"a snapshot of {position.source} was begun and not finished"

@@ -25,7 +25,7 @@ from varve.cdc.added_columns import check_added, named_otherwise, newly_declared
 from varve.cdc.capture import source_database
 from varve.cdc.capture.decoding import Undecodable, decoding
 from varve.cdc.capture.slot_reader import SlotReader
-from varve.cdc.captured_table import NeedsResnapshot
+from varve.cdc.captured_table import NeedsResnapshot, SourceRefused
 from varve.cdc.event import format_lsn, parse_lsn
 from varve.cdc.table_changes import Fit, altered_with, changes, stopped, stopping
 from varve.model.errors import ServiceUnavailable
@@ -81,7 +81,8 @@ class Capture:
 
         `until` is the LSN at which to end, with the table there; by default that of the end of the log now.
 
-        Raises NeedsResnapshot, which is also recorded in the position, where the stream lacks the rows of the table.
+        Raises NeedsResnapshot where the stream lacks the rows of the table, and SourceRefused where capture goes on by
+        itself once the source has what the dataset declares. Both are also recorded in the position.
         """
         position = self.positions.of(self.captured.dataset.name)
         if position.state != "running":
@@ -92,6 +93,9 @@ class Capture:
             return self._capture_with_retries(position, until)
         except NeedsResnapshot as error:
             self.positions.stop(position.dataset, str(error))
+            raise
+        except SourceRefused as error:
+            self.positions.wait(position.dataset, str(error))
             raise
 
     def end(self) -> int:

@@ -49,11 +49,14 @@ _BEGIN = """
         declared = %s
     where dataset = %s
 """
-_CAPTURED = "update varve.cdc_position set source_table = %s, captured_at = clock_timestamp() where dataset = %s"
+_CAPTURED = """
+    update varve.cdc_position set source_table = %s, captured_at = clock_timestamp(), reason = null where dataset = %s
+"""
 _LOOKED = "update varve.cdc_position set captured_at = clock_timestamp() where dataset = %s"
 _DESCRIBE = "update varve.cdc_position set source_table = %s where dataset = %s"
 _CONFIRM = "update varve.cdc_position set told_lsn = greatest(told_lsn, %s) where dataset = %s"
 _STOP = "update varve.cdc_position set state = 'stopped', reason = %s where dataset = %s and state = 'running'"
+_WAIT = "update varve.cdc_position set reason = %s where dataset = %s and state = 'running'"
 _END = "update varve.cdc_position set state = 'stopped', reason = %s where dataset = %s"
 _FORGET = "delete from varve.cdc_position where dataset = %s"
 _APPLIED = """
@@ -172,7 +175,7 @@ class Positions:
         )  # fmt: skip
 
     def captured(self, dataset: str, table: SourceTable) -> None:
-        """Record the present description of the source table."""
+        """Record the present description of the source table, for which capture waits no more."""
         self.connection.execute(_CAPTURED, (Jsonb(asdict(table)), dataset))
 
     def looked(self, dataset: str) -> None:
@@ -190,6 +193,10 @@ class Positions:
     def stop(self, dataset: str, reason: str) -> None:
         """Record that capture has stopped because the stream lacks the rows of the table, with the reason."""
         self.connection.execute(_STOP, (reason, dataset))
+
+    def wait(self, dataset: str, reason: str) -> None:
+        """Record that capture waits until source and declaration fit, with the reason; it goes on by itself."""
+        self.connection.execute(_WAIT, (reason, dataset))
 
     def end(self, dataset: str, reason: str) -> None:
         """Record that the capture is being ended for good, whatever its state was."""

@@ -3,7 +3,8 @@
 create table varve.cdc_position (
     dataset text primary key,
     source text not null,
-    -- starting: a snapshot is being taken; running; stopped: the stream cannot say what the table holds (reason).
+    -- starting: a snapshot is being taken; running, or waiting for its source (reason); stopped: the stream cannot say
+    -- what the table holds (reason).
     state text not null check (state in ('starting', 'running', 'stopped')),
     reason text,
     system_identifier text,

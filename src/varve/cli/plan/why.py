@@ -185,8 +185,9 @@ def show(console: Console, judgement: dict[str, Any]) -> None:
             f"  {count} of the table captured and not applied yet: the sensor asks for a run, or varve cdc capture "
             f"{judgement['dataset']}", highlight=False, soft_wrap=True,
         )  # fmt: skip
-    if capture is not None and capture["state"] != "running":
-        console.print(f"  capture is {capture['state']}: {capture['reason'] or ''}", markup=False, highlight=False)
+    if capture is not None and (capture["state"] != "running" or capture["reason"]):
+        state = "waits" if capture["state"] == "running" else f"is {capture['state']}"
+        console.print(f"  capture {state}: {capture['reason'] or ''}", markup=False, highlight=False)
     if judgement["in_flight"]:
         console.print(f"  in flight: {_in_flight(judgement['in_flight'])}", markup=False, highlight=False)
     show_rejected_rows(console, judgement["rejected_rows"])

@@ -158,12 +158,12 @@ def exactness_check(captured: CapturedTable, project: Project) -> dg.AssetChecks
     @dg.asset_check(
         asset=dg.AssetKey([dataset.db, dataset.table]),
         name="exact",
-        description="No event is quarantined, capture has not stopped, and the source will not give up its log soon.",
+        description="No event is quarantined, capture neither waits nor has stopped, and the source will keep its log.",
     )
     def exact() -> dg.AssetCheckResult:
         with opened(captured, project.settings, lock=False) as capture:
             position, warning = capture.position, capture.kept().warning
-            exactly = position.quarantined == 0 and position.state == "running"
+            exactly = position.quarantined == 0 and position.state == "running" and position.reason is None
             return dg.AssetCheckResult(
                 passed=exactly and warning is None,
                 severity=dg.AssetCheckSeverity.WARN if exactly else dg.AssetCheckSeverity.ERROR,

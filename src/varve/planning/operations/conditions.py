@@ -86,7 +86,7 @@ class CaptureFacts:
     """A captured table.
 
     Attributes:
-        reason: why it has stopped.
+        reason: why it has stopped, or waits.
         quarantined: how many events could not be decided.
         behind_since: since when changes are captured and not applied, in seconds since 1970; None: all are applied.
         warning: what is wrong at the source: it cannot be reached, or will not keep its log for us much longer.
@@ -237,6 +237,8 @@ def _captures(facts: AlertFacts) -> Iterator[Condition]:
         if capture.state == "stopped":
             text = capture.reason or "it has stopped"
             yield _condition(AlertKind.CAPTURE, capture.dataset, "stopped", text)
+        if capture.state == "running" and capture.reason:
+            yield _condition(AlertKind.CAPTURE, capture.dataset, "waits", capture.reason)
         if capture.quarantined:
             text = f"{capture.quarantined:,} events could not be decided: varve cdc quarantine {capture.dataset}"
             yield _condition(AlertKind.CAPTURE, capture.dataset, "quarantine", text)

@@ -22,7 +22,7 @@ from varve.model.schema import Column, ColumnType
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -143,6 +143,45 @@ def test_case(outcomes: dict[str, Case], name: str) -> None:
     assert (outcome.versions, outcome.quarantined) == (wanted.versions, wanted.quarantined)
 
 
+def test_a_truncate_ends_what_was_undecided_before_it_and_holds_nothing_up_behind_it(spark: SparkSession) -> None:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    ddl = "id string, name string, notes string, valid_from_lsn bigint, valid_to_lsn bigint"
+    shape = replace(SHAPE, columns=COLUMNS[1:], key=("id",))
+
+    def resolved(stored: list[Version], events: DataFrame) -> tuple[list[Version], DataFrame]:
+        base = spark.createDataFrame(stored, ddl)
+        base = base.withColumns({f"valid_{side}": F.timestamp_seconds(f"valid_{side}_lsn") for side in ("from", "to")})
+        resolution = resolve(base, events, shape, Counts(events=9, masked=9, truncates=1))
+        table = resolution.replaced(base).select(*shape.stored).unionByName(resolution.after)
+        rows = sorted((tuple(row)[:5] for row in table.collect()), key=lambda row: (row[0], row[3]))
+        return rows, resolution.quarantined or events.limit(0)
+
+    def moved(lsn: int, old: str, new: str) -> ChangeEvent:
+        return event(ChangeType.UPDATE, new={"id": new}, old_key={"id": old}, commit_lsn=lsn, seq=2)
+
+    bob: Version = ("B", "bob", "n", 10, None)
+    truncate = event(ChangeType.TRUNCATE, commit_lsn=20, seq=2)
+    # A moves to the key of B, and both to others, before everything is truncated.
+    first = [moved(15, "A", "B"), moved(17, "B", "C"), insert(18, "D", "dan"), truncate, insert(20, "A", "anew", 3)]
+    known, aside = resolved([ANN, bob, ("E", "eve", "n", 30, None)], event_frame(spark, first))
+    ended: list[Version] = [("A", "ann", "n", 10, 20), ("A", "anew", "n", 20, None), ("B", "bob", "n", 10, 20)]
+    assert known == [*ended, ("D", "dan", "n", 18, 20), ("E", "eve", "n", 30, None)]
+    assert sorted(row.commitLsn for row in aside.collect()) == [15, 17, 20]
+    aside = aside.drop("reason")
+    # It is tried again, and comes to the same; what comes now is not held up.
+    more, again = resolved(known, aside.unionByName(event_frame(spark, [insert(40, "B", "bill")])))
+    assert sorted(set(more) - set(known)) == [("B", "bill", "n", 40, None)]
+    assert again.count() == 3
+    # That B was deleted before comes late: now all is known, and C was truncated with the others.
+    late, none = resolved(more, aside.unionByName(event_frame(spark, [delete(14, "B")])))
+    assert late == [
+        ("A", "ann", "n", 10, 15), ("A", "anew", "n", 20, None), ("B", "bob", "n", 10, 14), ("B", "ann", "n", 15, 17),
+        ("B", "bill", "n", 40, None), ("C", "ann", "n", 17, 20), ("D", "dan", "n", 18, 20), ("E", "eve", "n", 30, None),
+    ]  # fmt: skip
+    assert none.isEmpty()
+
+
 def versions(lab: Follower) -> list[tuple[object, ...]]:
     with lab.lake() as frame:
         chosen = frame.select("w", "id", "note", "valid_from_lsn", "valid_to_lsn", "valid_from", "valid_to")
@@ -175,6 +214,26 @@ def test_at_every_moment_the_history_is_the_table_that_was(make_lab: Callable[..
     lab.apply()
     # The same rows again begin no new versions.
     assert sorted(map(repr, versions(lab))) == sorted(map(repr, versions_found))
+
+
+def test_what_is_in_quarantine_holds_up_no_row_that_was_inserted_after_a_truncate(make_lab: Callable[..., Lab]) -> None:
+    lab = make_lab(HISTORY)
+    lab.sql("insert into {t} (w, id, note) values (1, 1, 'one'), (1, 2, 'two')")
+    lab.bootstrap()
+    lab.apply()
+    for change in (
+        "update {t} set at = 'infinity', note = 'not known' where id = 1",
+        "truncate {t}",
+        "insert into {t} (w, id, note) values (1, 1, 'anew')",
+        "update {t} set note = 'changed'",
+    ):
+        lab.sql(change)
+        lab.capture()
+        done = lab.apply()
+        assert done is not None
+        assert done.quarantined == 1
+    assert lab.in_lake("valid_to_lsn is null") == lab.in_source()
+    assert sorted(str(row[2]) for row in versions(lab)) == ["anew", "changed", "one", "two"]
 
 
 def test_a_new_snapshot_loses_no_version_that_is_captured_and_not_applied(make_lab: Callable[..., Lab]) -> None:

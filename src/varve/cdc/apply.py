@@ -202,7 +202,8 @@ class Apply:
             return None, 0
         folder = f"{self.log.generation(position.generation)}/quarantine={batches[-1].last_lsn}-{uuid.uuid4().hex[:8]}"
         resolution.quarantined.write.mode("error").parquet(folder)
-        return folder, resolution.quarantined.count()
+        # A TRUNCATE is among them for the sake of the others.
+        return folder, resolution.quarantined.where("changeType <> 'truncate'").count()
 
     def _publish(  # noqa: PLR0917 - what one publish is made of
         self, position: Position, lsns: Sequence[int], resolution: Resolution,

@@ -6,7 +6,8 @@ of every row is followed through its keys, and each column has the last value th
 a key are resolved by counting rows: +1 for new rows and -1 for old rows (multiset.py).
 
 An event that cannot be decided is set aside with a reason, together with all events of the batch that are connected
-with it by their keys. Their rows stay as they were, and the next batch tries again with the events that came since.
+with it by their keys. Their rows stay as they were, and the next batch tries again with the events that came since. A
+history sets the TRUNCATEs behind them aside, too, which have ended all other rows.
 
 Not here: which partitions get new batches (varve/cdc/apply.py).
 """
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING
 from varve.cdc.resolve.general import resolve_general
 from varve.cdc.resolve.multiset import resolve_multiset
 from varve.cdc.resolve.shape import (
+    EPOCH,
     GONE,
     NEW,
     NO_KEY,
@@ -36,6 +38,7 @@ from varve.cdc.resolve.shape import (
     texts_of,
     typed,
     unfit_key,
+    with_epoch,
 )
 from varve.cdc.resolve.versions import resolve_versions
 from varve.services.spark import checkpointed
@@ -52,6 +55,7 @@ _FEW = 1_000_000
 # With more columns than this it pays to look at an event first.
 _WIDE = 50
 CONNECTED = "connected by its key with an event that cannot be decided"
+TRUNCATED = "applied; it is kept for the events before it that cannot be decided"
 
 
 def resolve(base: DataFrame, events: DataFrame, shape: TableShape, counts: Counts) -> Resolution:
@@ -80,6 +84,8 @@ def resolve(base: DataFrame, events: DataFrame, shape: TableShape, counts: Count
         decided_events = events.join(undecided_events.select("commitLsn", "seq"), ["commitLsn", "seq"], "left_anti")
         state, still_undecided = method(base, decided_events, shape)
         assert still_undecided is None, "what is connected with nothing undecided can be decided"
+        if EPOCH in undecided.columns:
+            undecided_events = undecided_events.unionByName(_truncates_behind(events, undecided_events))
     return _by_key(base, state, shape, undecided_events)
 
 
@@ -90,14 +96,18 @@ def _usual(events: DataFrame) -> tuple[str, ...]:
 
 
 def connected(events: DataFrame, shape: TableShape, undecided: DataFrame) -> DataFrame:
-    """The events of the undecided keys (`k_...`, reason) and all events connected with them by keys, with reasons."""
+    """The events of the undecided keys (`k_...`, reason) and all events connected with them by keys, with reasons.
+
+    Where keys are undecided in an EPOCH, nothing connects them with events of another one.
+    """
     from pyspark.sql import functions as F  # noqa: N812
 
-    keys = [key_column(name) for name in shape.key]
+    keys = [name for name in undecided.columns if name != REASON]
     pairs = [(key, key) for key in keys]
-    # A TRUNCATE has no key, so that it is never set aside.
-    events = events.where("changeType <> 'truncate'")
-    touches = checkpointed(keys_of_events(events, shape))
+    # A TRUNCATE has no key, so that nothing is connected with it.
+    changes = events.where("changeType <> 'truncate'")
+    touches = keys_of_events(changes, shape)
+    touches = checkpointed(with_epoch(touches, events) if EPOCH in keys else touches)
     connected_keys = checkpointed(undecided.select(*keys).distinct())
     size = -1
     while size != (size := connected_keys.count()):
@@ -112,11 +122,22 @@ def connected(events: DataFrame, shape: TableShape, undecided: DataFrame) -> Dat
     )
     places = joined(touches, connected_keys, pairs, "left_semi").select("commitLsn", "seq").distinct()
     return checkpointed(
-        events.dropDuplicates(["commitLsn", "seq"])
+        changes.dropDuplicates(["commitLsn", "seq"])
         .join(places, ["commitLsn", "seq"], "left_semi")
         .join(reason_of_event, ["commitLsn", "seq"], "left")
         .withColumn("reason", F.coalesce("reason", F.lit(CONNECTED)))
     )
+
+
+def _truncates_behind(events: DataFrame, undecided_events: DataFrame) -> DataFrame:
+    """The TRUNCATEs after the first of the undecided events: when these are decided, they still end their rows."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    place = F.struct("commitLsn", "seq")
+    first = undecided_events.agg(F.min(place).alias("__first"))
+    truncates = events.where("changeType = 'truncate'").dropDuplicates(["commitLsn", "seq"])
+    behind = truncates.crossJoin(F.broadcast(first)).where(place > F.col("__first")).drop("__first")
+    return behind.withColumn("reason", F.lit(TRUNCATED))
 
 
 def _without_nulls(events: DataFrame, shape: TableShape) -> DataFrame:

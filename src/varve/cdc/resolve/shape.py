@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 # Names of our own columns, unlikely as names of a table's columns.
 WEIGHT, GONE, REASON, UNFIT = "__weight", "__gone", "__reason", "__unfit"
+# In which part of the events a row is: how many TRUNCATEs were before it.
+EPOCH = "__epoch"
 NO_KEY = "its key was not sent whole, or has no such value in the lake"
 # The rows and the key of an event: the columns with the arrays of names and of values.
 NEW, OLD_KEY, OLD = ("columnNames", "columnValues"), ("oldKeyNames", "oldKeyValues"), ("oldNames", "oldValues")
@@ -189,6 +191,16 @@ def among(left: DataFrame, keys: DataFrame, pairs: Sequence[tuple[str, str]], ho
     from pyspark.sql import functions as F  # noqa: N812
 
     return joined(left, F.broadcast(keys) if shape.few else keys, pairs, how)
+
+
+def with_epoch(places: DataFrame, events: DataFrame) -> DataFrame:
+    """The rows, which have a place (commitLsn, seq), with the number of TRUNCATEs among the events before it."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    place = F.struct("commitLsn", "seq")
+    truncates = events.where("changeType = 'truncate'").agg(F.collect_set(place).alias("__truncates"))
+    epoch = F.size(F.filter("__truncates", lambda truncate: truncate < place))
+    return places.crossJoin(F.broadcast(truncates)).withColumn(EPOCH, epoch).drop("__truncates")
 
 
 def old_key(shape: TableShape) -> str:

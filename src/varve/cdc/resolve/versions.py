@@ -4,6 +4,8 @@ The stored versions of a key become operations of their own, after all events of
 finds its place among them: it changes the rows from its LSN to the next version, and nothing after that. A row that
 exists only within a transaction gets no version, and neighbouring versions with the same values become one.
 
+What is not decided before a TRUNCATE holds up nothing behind it, as every row begins anew there.
+
 Not here: resolving only the present rows (resolve.py, general.py).
 """
 
@@ -22,7 +24,7 @@ from varve.cdc.resolve.general import (
     spans_of,
     unknown_of,
 )
-from varve.cdc.resolve.shape import GONE, REASON, TableShape, among, key_column, named
+from varve.cdc.resolve.shape import GONE, REASON, TableShape, among, key_column, named, with_epoch
 from varve.services.spark import checkpointed
 
 if TYPE_CHECKING:
@@ -33,25 +35,40 @@ _AFTER = 2**62
 
 
 def resolve_versions(base: DataFrame, events: DataFrame, shape: TableShape) -> tuple[DataFrame, DataFrame | None]:
-    """All versions of each key in the events, with their validity, and the undecided keys (None: there are none)."""
-    from pyspark.sql import functions as F  # noqa: N812
+    """All versions of each key in the events, with their validity, and the undecided keys (None: there are none).
 
+    With TRUNCATEs among the events, a key is undecided in one EPOCH between them.
+    """
     keys = [key_column(name) for name in shape.key]
     operations = checkpointed(operations_of(events.where("changeType <> 'truncate'"), shape))
     truncates = events.where("changeType = 'truncate'").select("commitLsn", "seq", "timestamp").distinct()
     touched = operations.select(*keys).distinct()
-    if not truncates.isEmpty():
-        base_keys = base.select(*[F.col(f"`{name}`").alias(key_column(name)) for name in shape.key])
-        touched = checkpointed(touched.unionByName(base_keys).distinct())
+    is_truncated = not truncates.isEmpty()
+    if is_truncated:
+        touched = checkpointed(touched.unionByName(_ended(base, truncates, shape)).distinct())
         operations = operations.unionByName(_emptied(touched, truncates, operations))
     pairs = [(name, key_column(name)) for name in shape.key]
     stored = among(base, touched, pairs, "left_semi", shape)
     spans = checkpointed(spans_of(operations.unionByName(_stored_operations(stored, shape)), keys))
     versions = checkpointed(_versions(lives_of(spans), shape))
-    with_reason = versions.where(f"{REASON} is not null").select(*keys, REASON)
-    undecided = with_reason.unionByName(clashes_of(spans, keys))
+    place = ["commitLsn", "seq"]
+    with_reason = versions.where(f"{REASON} is not null").selectExpr(
+        *map(named, keys), "valid_from_lsn AS commitLsn", "__seq AS seq", REASON
+    )
+    undecided = with_reason.unionByName(clashes_of(spans, [*keys, *place]))
+    undecided = (with_epoch(undecided, events) if is_truncated else undecided).drop(*place)
     merged = _merged(versions.where("__known and (valid_to_lsn is null or valid_from_lsn <> valid_to_lsn)"), shape)
     return checkpointed(merged), None if undecided.isEmpty() else undecided
+
+
+def _ended(base: DataFrame, truncates: DataFrame, shape: TableShape) -> DataFrame:
+    """The keys of the stored rows that a TRUNCATE ends; none where it is applied already."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    lsns = F.broadcast(truncates.select(F.col("commitLsn").alias("__lsn")).distinct())
+    is_true_then = F.expr("valid_from_lsn < __lsn AND (valid_to_lsn IS NULL OR valid_to_lsn > __lsn)")
+    keys = [F.col(named(name)).alias(key_column(name)) for name in shape.key]
+    return base.join(lsns, is_true_then, "left_semi").select(*keys)
 
 
 def _emptied(touched: DataFrame, truncates: DataFrame, operations: DataFrame) -> DataFrame:
@@ -99,7 +116,7 @@ def _versions(lives: DataFrame, shape: TableShape) -> DataFrame:
     on_key = Window.partitionBy(*keys).orderBy(*place)
     so_far = Window.partitionBy("life").orderBy(*place).rowsBetween(Window.unboundedPreceding, Window.currentRow)
     valued = lives.select(
-        *keys, "op",
+        *keys, "op", F.col("seq").alias("__seq"),
         F.col("commitLsn").alias("valid_from_lsn"), F.lead("commitLsn").over(on_key).alias("valid_to_lsn"),
         F.col("at").alias("valid_from"), F.lead("at").over(on_key).alias("valid_to"),
         *[F.last(named(cell(name)), ignorenulls=True).over(so_far).alias(cell(name)) for name in shape.names],
@@ -107,7 +124,7 @@ def _versions(lives: DataFrame, shape: TableShape) -> DataFrame:
     return valued.selectExpr(
         *[named(key) for key in keys],
         *[f"{named(cell(name))}.v AS {named(name)}" for name in shape.names],
-        "valid_from_lsn", "valid_to_lsn", "valid_from", "valid_to",
+        "__seq", "valid_from_lsn", "valid_to_lsn", "valid_from", "valid_to",
         f"{unknown_of(shape)} = '' AS __known",
         # A past version with unknown values is left out; the present version must be known completely.
         f"{reason_of(shape, 'valid_to_lsn IS NULL')} AS {REASON}",

@@ -201,7 +201,8 @@ def quarantine(console: Console, name: str, *, as_json: bool) -> None:
         new = dict(zip(row["columnNames"], row["columnValues"], strict=True))
         console.print(f"{format_lsn(row['commitLsn'])} {row['changeType']} {old or ''} {new or ''}: {row['reason']}",
                       highlight=False, markup=False)  # fmt: skip
-    console.print(f"{name}: {counted(len(rows), 'event')} in quarantine; the next apply tries again.", highlight=False)
+    events = sum(row["changeType"] != "truncate" for row in rows)
+    console.print(f"{name}: {counted(events, 'event')} in quarantine; the next apply tries again.", highlight=False)
 
 
 def _apply(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import psycopg
@@ -15,6 +16,7 @@ import pytest
 
 from tests.cdc.waits import until
 from varve.cdc.capture import source_database
+from varve.cdc.capture.positions import Positions
 from varve.cdc.capture.source_database import SourceDatabase
 from varve.cdc.captured_table import NeedsResnapshot
 from varve.cdc.captures import opened
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from tests.cdc.lab import Lab
+    from varve.cdc.captured_table import CapturedTable
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -57,6 +60,47 @@ def left_behind(lab: Lab) -> tuple[int, int]:
         ).fetchone()
     assert row is not None
     return row[0], row[1]
+
+
+@pytest.mark.parametrize("is_slot_lost", [False, True])
+def test_a_dataset_whose_slot_would_be_that_of_another_one_is_refused_and_the_other_goes_on(
+    lab: Lab, *, is_slot_lost: bool
+) -> None:
+    def named(name: str) -> CapturedTable:
+        return replace(lab.captured, dataset=replace(lab.captured.dataset, name=name))
+
+    db = lab.captured.dataset.db
+    first, second = named(f"{db}_a.b"), named(f"{db}.a_b")
+    assert first.slot == second.slot
+    lab.captured = first
+    lab.bootstrap()
+    if is_slot_lost:
+        lab.sql(f"select pg_drop_replication_slot('{first.slot}')")
+    lab.captured = second
+    with pytest.raises(VarveError, match=rf"\.a_b: .* be {first.slot}, which is that of {first.dataset}: .*other name"):
+        lab.bootstrap()
+    with lab.catalog() as catalog:
+        assert Positions(catalog.connection).find(second.dataset.name) is None
+    lab.captured = first
+    if not is_slot_lost:
+        lab.sql("insert into {t} (w, id) values (1, 1)")
+        assert lab.capture() is not None
+        lab.captured = second
+        with lab.catalog() as catalog:
+            Positions(catalog.connection).forget(first.dataset.name)
+        # Of another catalog there is no position.
+        with pytest.raises(VarveError, match="that is not ours: another deployment captures the same table"):
+            lab.bootstrap()
+
+
+def test_long_names_that_begin_alike_have_one_slot_and_are_refused(lab: Lab) -> None:
+    name = f"{lab.captured.dataset.db}.{'orders_of_the_shop_' * 3}"
+    for rest in ("2025", "2026"):
+        lab.captured = replace(lab.captured, dataset=replace(lab.captured.dataset, name=name + rest))
+        if rest == "2025":
+            lab.bootstrap()
+    with pytest.raises(VarveError, match=r"2026: .*is that of .*2025: a slot has the first 56 characters"):
+        lab.bootstrap()
 
 
 def test_a_snapshot_that_open_transactions_keep_waiting_says_whose_they_are_and_gives_up(lab: Lab) -> None:

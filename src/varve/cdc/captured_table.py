@@ -26,6 +26,9 @@ VALIDITY = (
     Column("valid_to", ColumnType.TIMESTAMP, "when it was ended; missing while it is so"),
 )
 
+# So many characters of a dataset's name are in the name of its slot, which PostgreSQL limits to 63.
+SLOT_LETTERS = 56
+
 
 @dataclass(frozen=True, slots=True)
 class SourceColumn:
@@ -237,7 +240,7 @@ class CapturedTable:
 
 def slot_name(dataset: str) -> str:
     """The name, in the source, of the replication slot and the publication of the dataset with this name."""
-    return "varve_" + dataset.replace(".", "_")[:56]
+    return "varve_" + dataset.replace(".", "_")[:SLOT_LETTERS]
 
 
 class SourceRefused(VarveError):

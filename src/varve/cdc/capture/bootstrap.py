@@ -24,6 +24,7 @@ from varve.cdc.capture.open_transactions import WaitLimits
 from varve.cdc.capture.resnapshot import Resnapshot, would_lose
 from varve.cdc.capture.slot_reader import changes_in_slot
 from varve.cdc.capture.snapshot import position_after, write_snapshot
+from varve.cdc.captured_table import SLOT_LETTERS, slot_name
 from varve.cdc.declaration_checks import check
 from varve.model.errors import ServiceUnavailable, VarveError, counted
 
@@ -72,7 +73,8 @@ class Bootstrap:
         snapshot.
 
         Raises VarveError where the table is captured already, unless `resnapshot`, and where a history would lose
-        versions that are not captured or not applied, unless `leave_out`; SourceRefused where capturing it would
+        versions that are not captured or not applied, unless `leave_out`; where another captured dataset has a slot of
+        the same name; SourceRefused where capturing it would
         break the application or could not be exact. An earlier snapshot stays unchanged until the new one is durable.
         """
         dataset = self.captured.dataset.name
@@ -86,6 +88,7 @@ class Bootstrap:
                 f"{dataset} was declared {'with' if before.declared['history'] else 'without'} history before, and its "
                 "rows lie so. Nothing was changed. Declare a dataset of another name."
             )
+        self._refuse_slot_of_another()
         history_before = before if self.captured.history and not leave_out else None
         if history_before is not None:
             self._refuse_to_lose_versions(history_before)
@@ -138,6 +141,19 @@ class Bootstrap:
                 self.step("begin")
                 self.positions.begin(dataset, position_after(self.captured, server, after, batch))
         return batch
+
+    def _refuse_slot_of_another(self) -> None:
+        """Raise VarveError where another captured dataset has the slot of this one: two names may make one of it."""
+        name, slot = self.captured.dataset.name, self.captured.slot
+        for other in self.positions.all():
+            # Captures of files name no server, and have no slot.
+            if other.dataset != name and slot_name(other.dataset) == slot and other.system_identifier != "":
+                raise VarveError(
+                    f"{name}: its replication slot would be {slot}, which is that of {other.dataset}: a slot has the "
+                    f"first {SLOT_LETTERS} characters of the dataset's name, with _ for the dot. Nothing was changed. "
+                    f"Declare {name} under another name. If {other.dataset} is captured no more: varve drop "
+                    f"{other.dataset}"
+                )
 
     def _refuse_to_lose_versions(self, before: Position) -> None:
         """Raise VarveError where events wait to be applied: the new snapshot has no row as it was in between."""

@@ -537,6 +537,24 @@ def test_what_was_given_up_is_tried_again_when_mended_code_is_deployed(process: 
     assert mended.states(now=in_an_hour)[1] is State.DUE
 
 
+def test_the_same_code_that_is_deployed_again_gives_no_further_attempts(process: Process) -> None:
+    """As a declaration with an earlier date does, or a promotion."""
+    bad = process.with_code("r2", Policy(on_code_change=OnCodeChange.FORWARD, forward_from="2026-11-03"))
+    assert bad.states(now=pendulum.now)[3] is State.DUE
+    for _ in range(3):
+        bad.fail("shop.revenue", DAYS[2])
+    assert bad.states(now=pendulum.now) == {1: State.CURRENT, 2: State.CURRENT, 3: State.FAILED}
+    earlier = bad.with_code("r2", Policy(on_code_change=OnCodeChange.FORWARD, forward_from="2026-11-02"))
+    assert earlier.states(now=pendulum.now) == {1: State.CURRENT, 2: State.DUE, 3: State.FAILED}
+    assert len(earlier.deployments.history("shop.revenue")) == 3
+    # Code that comes back after other code is tried as other code is.
+    other = process.with_code("r3")
+    other.apply(OnCodeChange.REBUILD)
+    assert other.states(now=pendulum.now)[3] is State.DUE
+    process.with_code("r2").apply(OnCodeChange.REBUILD)
+    assert bad.states(now=pendulum.now)[3] is State.DUE
+
+
 def test_so_is_a_first_batch(fresh_database: str) -> None:
     with psycopg.connect(fresh_database, autocommit=True) as connection:
         Catalog(connection).ensure_schema()

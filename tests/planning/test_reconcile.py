@@ -339,7 +339,8 @@ def test_code_that_was_deployed_by_a_clock_that_is_ahead_of_ours_is_tried_when_o
     simulation.broken = lambda *_: True
     simulation.arrive("t.hourly", hours(1)[0], "a1")
     simulation.until_quiet()
-    simulation.codes = {"t.hourly": CodeState("2", "2", deployed_at=simulation.now + 60.0)}
+    ahead = simulation.now + 60.0
+    simulation.codes = {"t.hourly": CodeState("2", "2", deployed_at=ahead, changed_at=ahead)}
     simulation.broken = lambda *_: False
     assert simulation.tick().runs == ()
     assert simulation.states("t.hourly") == {hours(1)[0]: State.FAILED}

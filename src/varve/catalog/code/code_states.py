@@ -32,10 +32,14 @@ _FIRST = """
     select dataset, extract(epoch from min(deployed_at))::float8 from varve.deployment where dataset = any(%s)
     group by dataset
 """
-# Those of which other code was deployed before; what failed before the only code there was is of no other code.
+# Since when the deployed code is, for those of which other code was deployed before it. It may have been deployed
+# several times since, with other decisions. What failed before the only code there was is of no other code.
 _CHANGED = """
-    select dataset from varve.deployment where dataset = any(%s)
-    group by dataset having count(distinct code_version) > 1
+    select p.dataset, extract(epoch from min(p.deployed_at))::float8
+    from varve.deployment p join varve.deployed d using (dataset)
+    where p.dataset = any(%s) and p.id > (
+        select max(o.id) from varve.deployment o where o.dataset = d.dataset and o.code_version <> d.code_version)
+    group by p.dataset
 """
 _SETTLE = "update varve.deployed set may_be_mixed = false where dataset = any(%s)"
 
@@ -88,7 +92,7 @@ class CodeStates:
                 else:
                     kind = Decision.of_policy(dataset).kind
                     at = 0.0 if deployment is None else time.time()
-                    states[name] = CodeState(version, version, kind, deployed_at=at)
+                    states[name] = CodeState(version, version, kind, deployed_at=at, changed_at=at)
                     continue
             assert deployment is not None
             same_code = deployment.code_version == version
@@ -97,8 +101,8 @@ class CodeStates:
             mixed = deployment.may_be_mixed and (name in still_mixed or name not in held)
             deployed_at[name] = deployment.deployed_at.timestamp()
             states[name] = CodeState(version, deployment.code_version, deployment.decision, mixed)
-        for (name,) in self.connection.execute(_CHANGED, (list(deployed_at),)):
-            states[name] = replace(states[name], deployed_at=deployed_at[name])
+        for name, changed_at in self.connection.execute(_CHANGED, (list(deployed_at),)):
+            states[name] = replace(states[name], deployed_at=deployed_at[name], changed_at=changed_at)
         first = self.first_seen(graph)
         return {name: replace(state, since=first.get(name, 0.0)) for name, state in states.items()}
 

@@ -39,8 +39,9 @@ class CodeState:
         of_project: the project of that dataset, where it is another one.
         owner: the other project to which the dataset belongs; "" where it belongs to this one or to none.
         since: when code of the dataset was first deployed, in seconds since 1970; 0.0: it does not matter.
-        deployed_at: when the deployed code was deployed, where other code was before; else 0.0. What failed before was
-            of other code.
+        deployed_at: when the deployed code was deployed with its decision, where other code was before; else 0.0.
+        changed_at: when it took the place of other code; else 0.0. What failed before was of other code. The same code
+            may be deployed again, with another decision: then it is before `deployed_at`.
     """
 
     version: str = ""
@@ -52,6 +53,7 @@ class CodeState:
     owner: str = ""
     since: float = 0.0
     deployed_at: float = 0.0
+    changed_at: float = 0.0
 
     @property
     def differs(self) -> bool:

@@ -263,17 +263,17 @@ def _allowed(
     """Due, unless a person or failures since the newest of its inputs keep the partition from being computed."""
     # A clock went back, or that of PostgreSQL is ahead of ours: until ours is as far, it is not known which inputs or
     # which code a failure had, so that every failure counts.
-    by_inputs, by_code = (at if at <= now else 0.0 for at in (since, code.deployed_at))
-    last = max(by_inputs, by_code)
+    by_inputs, by_decision, by_code = (at if at <= now else 0.0 for at in (since, code.deployed_at, code.changed_at))
     outdated = _is_outdated(fact, code)
     # Who deploys code that computes it again does so also where somebody had gone back to this batch before.
-    if fact.rolled_back > (last if outdated else by_inputs):
+    if fact.rolled_back > (max(by_inputs, by_decision) if outdated else by_inputs):
         reason = f"{cause.reason}, but a person took its batch back; waits for a newer input"
         judgement = Judgement(State.ON_HOLD, reason)
     else:
-        cause = replace(cause, code=by_code) if outdated else cause
-        judgement = _tried(fact, cause, inputs, since=last, now=now, patience=patience)
-    later = [at for at in (since, code.deployed_at, judgement.until or 0.0) if at > now]
+        cause = replace(cause, code=by_decision) if outdated else cause
+        # The same code with another decision would fail as it did: only other code gives it further attempts.
+        judgement = _tried(fact, cause, inputs, since=max(by_inputs, by_code), now=now, patience=patience)
+    later = [at for at in (since, code.deployed_at, code.changed_at, judgement.until or 0.0) if at > now]
     return replace(judgement, until=min(later)) if later else judgement
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ import pytest
 
 from tests.support.project import PROJECT
 from tests.support.sales import DAY, sales_dataset
+from varve.catalog.backfills import Backfills
 from varve.catalog.planning.facts import CatalogFacts
 from varve.dagster.automation.retiring import retirement_job, retirement_sensor
 from varve.dagster.runs.spark import SparkResource
@@ -18,6 +20,7 @@ from varve.model.dataset import Dataset, StoreKind
 from varve.model.partitions.dimension import StaticDimension
 from varve.model.partitions.key import PartitionKey
 from varve.model.partitions.partitioning import Partitioning
+from varve.model.policy import Policy
 from varve.planning.graph import Graph
 from varve.planning.judgement.facts import NOTHING
 
@@ -113,3 +116,14 @@ def test_a_slip_that_would_empty_a_dataset_is_left_to_a_person(workbench: Workbe
         f"varve retire {before}. If not, mend its declaration."
     )
     assert len(workbench.current(before)) == 11
+
+
+def test_a_backfill_ends_though_the_retention_of_what_it_marked_is_over(workbench: Workbench) -> None:
+    dataset = replace(sales_dataset(StoreKind.WAREHOUSE), policy=Policy(retention=dt.timedelta(days=30)))
+    path = PartitionKey.of(day=FIFTH, store="Paris").path
+    with closing(workbench.catalog().connection) as connection, dg.DagsterInstance.ephemeral() as instance:
+        backfills = Backfills(connection)
+        number = backfills.add({dataset.name: [path]}, reason="wrong", owner="me")
+        assert backfills.listed(number)[0].state == "running"
+        assert look(graph_of(dataset), instance) == "Every partition that has a batch is one of the graph."
+        assert backfills.listed(number)[0].state == "done"

@@ -295,6 +295,27 @@ def test_what_left_the_graph_is_retired_and_what_reads_it_does_not_miss_it() -> 
     assert simulation.until_quiet() == 0
 
 
+def test_a_mark_of_what_was_never_computed_ends_with_its_retention() -> None:
+    keeps = dataset("keeps", DAY, policy=Policy(retention=dt.timedelta(days=2)))
+    source = dataset("source", DAY, landing=True)
+    simulation = world({source: [], keeps: [Reads(source)]}, days=2)
+    for path in ("day=2024-01-01", "day=2024-01-02"):
+        simulation.mark("t.keeps", path)
+    # It waits for its input, and may still be computed.
+    assert simulation.tick().unmark == {}
+    simulation.advance(86_400)
+    plan = simulation.tick()
+    assert (plan.unmark, plan.retire) == ({"t.keeps": ("day=2024-01-01",)}, {})
+    assert plan.judgements["t.keeps"]["day=2024-01-01"].state is State.UNWANTED
+    assert simulation.tick().unmark == {}
+    simulation.advance(86_400)
+    assert simulation.tick().unmark == {"t.keeps": ("day=2024-01-02",)}
+    # So it is where it was past its retention when it was marked.
+    simulation.mark("t.keeps", "day=2024-01-01")
+    assert simulation.tick().unmark == {"t.keeps": ("day=2024-01-01",)}
+    assert simulation.until_quiet() == 0
+
+
 def test_a_key_that_was_removed_is_retired() -> None:
     tenants = dataset("tenants", DAY, TENANT, landing=True)
     simulation = world({tenants: []}, members={"tenants": ("a", "b")})

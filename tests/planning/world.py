@@ -133,6 +133,9 @@ class World:
         for dataset, paths in plan.retire.items():
             for path in paths:
                 self.withdraw(dataset, path)
+        for dataset, paths in plan.unmark.items():
+            for path in paths:
+                self.set(dataset, path, marks=())
         return plan
 
     def launch(self, run: Run) -> None:
@@ -181,7 +184,7 @@ class World:
             waiting = [
                 judgement for judged in plan.judgements.values() for judgement in judged.values() if judgement.pending
             ]
-            if not self.flying and not plan.runs and not waiting and not plan.retire:
+            if not self.flying and not plan.runs and not waiting and not plan.retire and not plan.unmark:
                 return count
             self.advance(every)
         raise AssertionError(f"not quiet after {ticks} ticks: {[str(run.first) for run in plan.runs]}")
@@ -301,7 +304,7 @@ class World:
             }
             assert dict(plan.judgements[name]) == unsettled, name
         assert [run.identity for run in plan.runs] == [run.identity for run in fresh.runs]
-        assert plan.retire == fresh.retire
+        assert (plan.retire, plan.unmark) == (fresh.retire, fresh.unmark)
 
     def compare_alone(self, name: str, path: str, fresh: RunPlan) -> None:
         """Compare what is said of a partition and its inputs, looked at alone, with a plan from nothing."""

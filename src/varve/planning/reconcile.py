@@ -46,6 +46,8 @@ class RunPlan:
         judgements: the judgements by dataset and path; a `Planner` leaves out settled partitions.
         looked_at: how many partitions were judged.
         failed: by dataset the error for which it could not be judged, where that did not end the tick.
+        unmark: by dataset the paths of partitions that are marked, have no batch, and are not, or no longer, in the
+            graph: no run computes them.
     """
 
     runs: tuple[Run, ...]
@@ -53,6 +55,7 @@ class RunPlan:
     judgements: Mapping[str, Mapping[str, Judgement]]
     looked_at: int
     failed: Mapping[str, str] = field(default_factory=dict)
+    unmark: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 def reconcile(
@@ -233,13 +236,23 @@ class Planner:
 
     def _plan(self, looked_at: int) -> RunPlan:
         planned = [run for dataset in self._order for run in self._memory.runs.get(dataset.name, ())]
-        retire = {
-            name: tuple(sorted(path for path, judgement in judgements.items() if judgement.state is State.UNWANTED))
-            for name, judgements in self._memory.judgements.items()
-        }
         return RunPlan(
             tuple(sorted(planned, key=lambda run: run.backfill)),
-            {name: paths for name, paths in retire.items() if paths},
+            self._unwanted(has_batch=True),
             self._memory.judgements,
             looked_at,
+            unmark=self._unwanted(has_batch=False),
         )
+
+    def _unwanted(self, *, has_batch: bool) -> dict[str, tuple[str, ...]]:
+        paths = {
+            name: tuple(
+                sorted(
+                    path
+                    for path, judgement in judgements.items()
+                    if judgement.state is State.UNWANTED and bool(judgement.token) is has_batch
+                )
+            )
+            for name, judgements in self._memory.judgements.items()
+        }
+        return {name: listed for name, listed in paths.items() if listed}

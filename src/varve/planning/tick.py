@@ -392,13 +392,15 @@ class Tick:
 def _unwanted(dataset: Dataset, fact: Fact, code: CodeState, *, has_key: bool) -> Judgement:
     if fact.run:
         return Judgement(State.IN_FLIGHT, f"run {fact.run[:8]} is on it", pending=True)
-    if not fact.batch:
+    if not fact.batch and (not fact.marks or dataset.of_project):
         return Judgement(State.MISSING, "no partition of its dataset, and it has no batch")
     reason = "its retention is over" if has_key else "the graph has no such partition any more"
     if dataset.of_project:
         return Judgement(State.CURRENT, f"computed by project {dataset.of_project}; not among the partitions here")
     if code.differs:
         return Judgement(State.ON_HOLD, f"{reason}, but {hold_reason(code, fact.made_by, marked=False)}")
+    if not fact.batch:
+        return Judgement(State.UNWANTED, f"{reason}; it was never computed, and its mark is to be taken away")
     return Judgement(State.UNWANTED, f"{reason}; to be retired", token=str(fact.batch))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from varve.catalog.backfills import Backfills
 from varve.catalog.catalog import Catalog
 from varve.cli.context import chosen_graph, chosen_settings
 from varve.cli.plan.open_plan import opened_plan, refuse_unplanned
@@ -51,6 +52,9 @@ def retire(name: str | None, *, dry_run: bool) -> list[dict[str, Any]]:
             plan = open_plan.overview()
             if wanted is not None:
                 refuse_unplanned(plan, wanted)
+            for dataset_name, marked in plan.unmark.items():
+                if wanted in {None, dataset_name} and not dry_run:
+                    Backfills(open_plan.connection).leave_out(dataset_name, marked)
             reasons_by_dataset = {
                 dataset_name: {path: plan.judgements[dataset_name][path].reason for path in paths}
                 for dataset_name, paths in plan.retire.items()

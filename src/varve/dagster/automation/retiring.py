@@ -6,7 +6,7 @@ back.
 """
 
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -24,6 +24,7 @@ from varve.model.errors import cut, some
 from varve.model.partitions.key import PartitionKey, parse_path
 from varve.planning.graph import Graph
 from varve.planning.reasons import LONGEST, path_in_words
+from varve.planning.reconcile import RunPlan
 from varve.planning.requested import REASON_TAG
 from varve.planning.retirement import Retirement, retirements, still_unwanted
 from varve.project import Project
@@ -135,7 +136,7 @@ def retirement_sensor(graph: Graph, project: Project) -> dg.SensorDefinition:
             context.instance,
             "retirement",
             lambda catalog, _: catalog.partitions_by_dataset(),
-            lambda _, plan, counts: (plan, counts),
+            _without_marks,
         )
         if isinstance(plan_and_counts, dg.SkipReason):
             return plan_and_counts
@@ -156,6 +157,13 @@ def retirement_sensor(graph: Graph, project: Project) -> dg.SensorDefinition:
         return dg.SensorResult(run_requests=requests)
 
     return evaluate
+
+
+def _without_marks(catalog: Catalog, plan: RunPlan, counts: Mapping[str, int]) -> tuple[RunPlan, Mapping[str, int]]:
+    """Take away the marks of what was never computed and is no partition: there is nothing else to retire of it."""
+    for name, paths in plan.unmark.items():
+        Backfills(catalog.connection).leave_out(name, paths)
+    return plan, counts
 
 
 def _request(retirement: Retirement, attempts: int) -> dg.RunRequest:

@@ -41,7 +41,8 @@ class Judgement:
         pending: whether its batch is about to change, so that its readers wait.
         until: when to judge it again although nothing else happened, in seconds since 1970.
         inputs: the inputs from which it would be made; only for a due partition.
-        token: makes another attempt with the same inputs a different one; for an unwanted partition its batch id.
+        token: makes another attempt with the same inputs a different one; for an unwanted partition its batch id,
+            if it has a batch.
         together: the largest number of partitions in its run, as a larger run has failed; 0: no limit.
         backfill: whether only a mark of a backfill makes it due.
         changed: the inputs for which it is due; none where it is due for another reason.

@@ -13,7 +13,7 @@ from sqlglot import exp
 
 from varve.model.errors import nearest, some
 from varve.sql.checks.habits import dialect_problems
-from varve.sql.checks.volatile import volatile_problems
+from varve.sql.checks.volatile import named_day_problems, volatile_problems
 from varve.sql.names.generators import names_of, result_selects
 from varve.sql.names.scope_variables import name_clashes
 from varve.sql.names.visible import reached_tables
@@ -50,6 +50,8 @@ def plan_problems(
         yield sql.problem(sql.span_at(finding.node), finding.message)
     if queries.findings:
         return
+    for query in queries.queries:
+        yield from named_day_problems(sql, query.tree)
     read = {scan.dataset for query_scans in dependencies for scan in query_scans.scans}
     for name, span in sql.full_scans:
         if name not in read:

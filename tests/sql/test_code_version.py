@@ -16,7 +16,7 @@ from varve.model.partitions.partitioning import Partitioning
 from varve.model.schema import Column, ColumnType, Schema
 from varve.sql.cache import Cache
 from varve.sql.code.python_text import code_of_source, function_code
-from varve.sql.code.version import dataset_meaning, version_of
+from varve.sql.code.version import canonical, dataset_meaning, version_of
 from varve.sql.sql_project import compiled
 from varve.sql.syntax.errors import SourceFile
 
@@ -87,6 +87,53 @@ def test_what_changes_rows_is_other_code(was: str, becomes: str) -> None:
     assert was in SALES
     text = SALES.replace(was, becomes)
     assert version(text) != version(SALES)
+
+
+@pytest.mark.parametrize(
+    ("was", "becomes"),
+    [
+        ("STRUCT(1 AS date)", "STRUCT(1 AS Date)"),
+        ("STRUCT(1 AS Date)", "STRUCT(1 AS DATE)"),
+        ("CAST(NULL AS STRUCT<date: INT>)", "CAST(NULL AS STRUCT<Date: INT>)"),
+        ("CAST(NULL AS STRUCT<a: MAP<INT, DATE>, Map: INT>)", "CAST(NULL AS STRUCT<a: MAP<INT, DATE>, MAP: INT>)"),
+    ],
+)
+def test_capitals_of_the_name_of_a_field_are_other_code(was: str, becomes: str) -> None:
+    """Readers see the name as it is written, as in JSON."""
+    texts = [SALES.replace("SELECT product", f"SELECT TO_JSON({struct}) AS product") for struct in (was, becomes)]
+    assert version(texts[0]) != version(texts[1])
+
+
+@pytest.mark.parametrize(
+    ("was", "becomes"),
+    [
+        ("STRUCT(1 AS DATE)", "STRUCT(1 as `DATE`)"),
+        ("STRUCT(CAST(day AS DATE) AS a)", "STRUCT(CAST(day AS date) AS a)"),
+        ("CAST(NULL AS STRUCT<a: MAP<INT, DATE>, b: INT>)", "CAST(NULL AS STRUCT<a: map<int, date>, b: int>)"),
+        ("STRUCT(DATE '2022-03-01' < DATE '2022-03-02' AS a)", "STRUCT(date '2022-03-01' < date '2022-03-02' AS a)"),
+    ],
+)
+def test_capitals_of_types_and_keywords_are_the_same_code(was: str, becomes: str) -> None:
+    texts = [SALES.replace("SELECT product", f"SELECT TO_JSON({struct}) AS product") for struct in (was, becomes)]
+    assert version(texts[0]) == version(texts[1])
+
+
+def test_the_name_of_a_column_in_small_letters_counts_as_ever() -> None:
+    """Datasets that are deployed have it."""
+    assert canonical("select 1 as date, CAST(x as date) as map") == "SELECT 1 AS DATE , CAST ( x AS DATE ) AS MAP"
+    written = "SELECT MAP(1, 2) UNION ALL SELECT COUNT(*) OVER (ORDER BY x DESC RANGE UNBOUNDED PRECEDING) FROM t"
+    assert canonical(written).replace(" ", "") == written.replace(" ", "")
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Paris"])
+def test_a_moment_of_let_is_another_one_in_the_query_where_the_series_has_another_zone(zone: str) -> None:
+    moment = "TIMESTAMP '2022-03-01 00:00:00'"
+    in_zone = SALES.replace("START '2022-03-01'", f"START '2022-03-01', TIMEZONE '{zone}'")
+    in_let = in_zone.replace("cents = 100", f"cents = 100, since = {moment}").replace(
+        "price > 0", "CAST(product AS TIMESTAMP) > since"
+    )
+    in_query = in_zone.replace("price > 0", f"CAST(product AS TIMESTAMP) > ({moment})")
+    assert (version(in_let) == version(in_query)) is (zone == "UTC")
 
 
 def in_python(tiling: Tiling, timezone: str = "UTC") -> str:

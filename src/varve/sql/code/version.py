@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING
 
+from sqlglot.parser import Parser
 from sqlglot.tokenizer_core import TokenType
 
 from varve.model.partitions.own_calendar import Calendar
@@ -21,7 +22,9 @@ from varve.sql.syntax.lexer import tokens_of
 from varve.sql.syntax.sql_file import ValueList
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from sqlglot.tokenizer_core import Token
 
     from varve.model.dataset import Dataset
     from varve.sql.syntax.sql_file import Generator, SqlDataset
@@ -85,11 +88,35 @@ def dataset_meaning(dataset: Dataset) -> list[object]:
 
 def canonical(written: str) -> str:
     """Return a query in a canonical layout: its tokens with one blank between them, keywords in capitals."""
-    signs = [(token, written[token.start : token.end + 1]) for token in tokens_of(written)]
-    return " ".join(
-        text if token.token_type in _AS_WRITTEN or not text.replace(" ", "").isalpha() else text.upper()
-        for token, text in signs
-    )
+    tokens = tokens_of(written)
+    names = _places_of_names(tokens)
+    parts = []
+    for place, token in enumerate(tokens):
+        text = written[token.start : token.end + 1]
+        if token.token_type in _AS_WRITTEN or not text.replace(" ", "").isalpha():
+            parts.append(text)
+        elif place in names and text != text.lower():
+            # Readers see its capitals. In small letters it counts as ever, for the sake of what is deployed.
+            parts.append(f"`{text}`")
+        else:
+            parts.append(text.upper())
+    return " ".join(parts)
+
+
+def _places_of_names(tokens: Sequence[Token]) -> set[int]:
+    """The places of keywords that are names of columns and fields: `1 AS Date`, `STRUCT<Date: INT>`."""
+    places, brackets = set[int](), [""]
+    for place, token in enumerate(tokens):
+        kind, before = token.token_type, tokens[place - 1] if place else None
+        last = None if before is None else before.token_type
+        is_alias = last is TokenType.ALIAS and brackets[-1] not in {"CAST(", "TRY_CAST("}
+        if is_alias or (last in {TokenType.LT, TokenType.COMMA} and brackets[-1] == "STRUCT<"):
+            places.add(place)
+        if kind is TokenType.L_PAREN or (kind is TokenType.LT and last in Parser.NESTED_TYPE_TOKENS):
+            brackets.append(("" if before is None else before.text.upper()) + token.text)
+        elif len(brackets) > 1 and (kind is TokenType.R_PAREN or (kind is TokenType.GT and brackets[-1].endswith("<"))):
+            brackets.pop()
+    return places
 
 
 def _cut(dimension: object) -> tuple[object, ...]:
@@ -137,7 +164,7 @@ def _inserts(sql: SqlDataset, lets: Mapping[str, str]) -> dict[str, str]:
 
 def _queries(sql: SqlDataset, lets: Mapping[str, str]) -> list[str]:
     texts = [f"{using.name} AS" for using in sql.using]
-    names = {**lets, **_of_the_session(sql)}
+    names = {**lets, **_moments_of_lets(sql, lets), **_of_the_session(sql)}
     for query, span in zip(sql.queries, sql.query_spans, strict=True):
         written = written_query(sql, query)
         try:
@@ -166,9 +193,31 @@ def _of_the_session(sql: SqlDataset) -> dict[str, str]:
     return {
         name: f"`{name} in the zone of the session`"
         for generator in sql.generators
-        if getattr(generator, "timezone", None) not in {None, "UTC"}
+        if _has_another_zone(generator)
         for name in generator.variables
     }
+
+
+def _moments_of_lets(sql: SqlDataset, lets: Mapping[str, str]) -> dict[str, str]:
+    """How a moment of LET counts in a query that names it, where that has another zone than the series.
+
+    TIMESTAMP '2022-03-01 00:00:00' is another moment there. Where LET names a variable, `_of_the_session` tells them
+    apart.
+    """
+    if not any(map(_has_another_zone, sql.generators)):
+        return {}
+    variables = {name for generator in sql.generators for name in generator.variables}
+    moments = {}
+    for name, text in lets.items():
+        words = {token.text.lower() for token in tokens_of(text) if token.token_type is not TokenType.STRING}
+        if words.isdisjoint(variables) and any("timestamp" in word or word == "date_trunc" for word in words):
+            moments[name] = f"{text} `in the zone of the series`"
+    return moments
+
+
+def _has_another_zone(generator: Generator) -> bool:
+    """Whether its expressions are evaluated in another time zone than the queries, whose zone is UTC."""
+    return getattr(generator, "timezone", None) not in {None, "UTC"}
 
 
 def _expanded(text: str, lets: Mapping[str, str]) -> str:

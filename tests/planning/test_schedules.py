@@ -9,6 +9,7 @@ import pytest
 
 from tests.planning.test_reconcile import DAY, HOUR, START, STORE, TENANT, dataset, world
 from varve.model.errors import VarveError
+from varve.model.partitions.dimension import StaticDimension, TimeDimension
 from varve.model.partitions.schedule import Schedule
 from varve.model.policy import Policy
 from varve.model.reads import Latest, Reads
@@ -53,6 +54,28 @@ def test_each_member_of_a_list_runs_once_a_day_and_the_first_time_at_the_first_t
     by_day(simulation, 3)
     assert built(simulation, "spend") == dict.fromkeys(STORES, 3)
     assert len(simulation.launched) == 3, "both members of one tick are one run"
+
+
+def test_a_member_that_reads_nothing_runs_once_a_day_like_the_others() -> None:
+    upstream = dataset("upstream", StaticDimension("store", ("Detroit",)), landing=True)
+    spend = dataset("spend", STORE, policy=Policy(schedule=DAILY))
+    simulation = world({upstream: [], spend: [upstream]}, days=3.5)
+    simulation.until_quiet()
+    assert built(simulation, "spend") == {"store=Paris": 1}
+    simulation.arrive("t.upstream", "store=Detroit", "a1")
+    simulation.until_quiet()
+    assert built(simulation, "spend") == dict.fromkeys(STORES, 1)
+    by_day(simulation, 2)
+    assert built(simulation, "spend") == dict.fromkeys(STORES, 3)
+
+
+def test_a_window_that_reads_nothing_has_nothing_to_run_for_at_a_tick() -> None:
+    upstream = dataset("upstream", TimeDimension.of("day", "@daily", "2024-01-03"), landing=True)
+    daily = dataset("daily", DAY, policy=Policy(schedule=DAILY))
+    simulation = world({upstream: [], daily: [upstream]}, days=4.5)
+    simulation.arrive("t.upstream", "day=2024-01-03", "a1")
+    by_day(simulation, 1)
+    assert built(simulation, "daily") == {"day=2024-01-03": 1}
 
 
 def test_each_member_of_a_set_runs_once_a_day_also_one_that_was_added_in_between() -> None:

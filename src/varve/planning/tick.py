@@ -305,7 +305,9 @@ class Tick:
             }
             pending.update(edge_paths.readers(about_to_change) if about_to_change else ())
             reading.update(edge_paths.readers(self._existing_partitions(upstream)))
-        if (dataset.policy.by_itself or dataset.policy.schedule is not None) and not edges:
+        # A tick computes each key of a list or a set, also one that reads nothing. Windows follow what they read.
+        has_ticks, has_windows = dataset.policy.schedule is not None, dataset.partitioning.time is not None
+        if (has_ticks and not (edges and has_windows)) or (dataset.policy.by_itself and not edges):
             self._refuse_explosion(dataset, dataset.partitioning.count(self._members, self._now))
             reading.update(key.path for key in dataset.partitioning.keys(self._members, self._now))
         if self._keep_settled or dataset.recomputes:

@@ -144,7 +144,7 @@ def asked(connection: psycopg.Connection, settings: Settings, graph: Graph, size
     return [
         Asked("why", lambda: why.why(reader, words), NAMED),
         Asked("history", lambda: history.history(reader, words, run=None, limit=50), NAMED),
-        Asked("history --changes", lambda: history.changes(reader, words, limit=50), NAMED),
+        Asked("history --changes", lambda: history.changes(reader, words, run=None, limit=50), NAMED),
         Asked("show", lambda: show_command.show(quiet, reader, words, as_json=False), NAMED),
         Asked("rollback --to --dry-run", lambda: rollback.plan_batch(reader, words, earlier), NAMED),
         Asked("rollback --at --dry-run", lambda: rollback.plan_time(reader, words, before), NAMED),

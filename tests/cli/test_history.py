@@ -46,6 +46,19 @@ def test_a_run_is_named_as_the_table_names_it(sales: str) -> None:
         says("history", sales, "day=2026-11-01", "--run", "3f9c0d3")
 
 
+def test_the_log_is_of_a_run_too(sales: str) -> None:
+    def runs(beginning: str, *words: str) -> list[str]:
+        values = json.loads(says("history", sales, *words, "--log", "--run", beginning, "--json"))
+        return [change["run_id"] for change in values]
+
+    assert runs(RUNS[0][:8]) == [RUNS[0]]
+    assert runs("3f9c0d2", "day=2026-11-01") == [RUNS[1], RUNS[0]], "the latest change first"
+    assert runs("3f9c0d2", "--limit", "1") == [RUNS[1]]
+    assert runs("run-1") == ["run-1"], "a whole id is that run"
+    with pytest.raises(VarveError, match=rf"no run that .* of {sales} begins with '3f9c0d3'. `varve .* --log` lists"):
+        runs("3f9c0d3")
+
+
 @pytest.mark.parametrize("log", [[], ["--log"]])
 def test_it_says_that_there_are_more_lines_than_it_shows(sales: str, log: list[str]) -> None:
     more = "There are more than these"

@@ -85,21 +85,35 @@ def history(dataset_name: str, words: Sequence[str], *, run: str | None, limit: 
             batches = past.batches(dataset.name, paths, limit=limit)
         else:
             every = past.batches(dataset.name, paths)
-            run_ids = {batch.run_id for batch in every}
-            of_run = {run} & run_ids or {run_id for run_id in run_ids if run_id.startswith(run)}
-            batches = [batch for batch in every if batch.run_id in of_run][:limit]
-            if not batches:
-                where = f"{dataset} {' '.join(words)}".strip()
-                raise VarveError(f"no run of {where} begins with {run!r}. `varve history {where}` lists them.")
+            named = _named_runs({batch.run_id for batch in every}, run, dataset, words)
+            batches = [batch for batch in every if batch.run_id in named][:limit]
     return [batch_values(batch) for batch in batches]
 
 
-def changes(dataset_name: str, words: Sequence[str], *, limit: int) -> list[dict[str, Any]]:
-    """Return which batch became current when, as plain values, the latest change first."""
+def changes(dataset_name: str, words: Sequence[str], *, run: str | None, limit: int) -> list[dict[str, Any]]:
+    """Return which batch became current when, as plain values, the latest change first; of a run as `history` does.
+
+    Raises VarveError where no run that has changed anything there begins so.
+    """
     with opened() as past:
         dataset = known(past, dataset_name)
         paths = matching_partitions(past, dataset, words) if words else None
-        return [_change(change) for change in past.changes(dataset.name, paths, limit=limit)]
+        if run is None:
+            changed = past.changes(dataset.name, paths, limit=limit)
+        else:
+            every = past.changes(dataset.name, paths)
+            named = _named_runs({change.run_id for change in every}, run, dataset, words, log=True)
+            changed = [change for change in every if change.run_id in named][:limit]
+    return [_change(change) for change in changed]
+
+
+def _named_runs(run_ids: set[str], run: str, dataset: Dataset, words: Sequence[str], *, log: bool = False) -> set[str]:
+    """Return the run with this id, or those whose ids begin with it. Raises VarveError where there is none."""
+    if named := {run} & run_ids or {run_id for run_id in run_ids if run_id.startswith(run)}:
+        return named
+    where = f"{dataset} {' '.join(words)}".strip()
+    what, option = ("run that has changed what is current", " --log") if log else ("run", "")
+    raise VarveError(f"no {what} of {where} begins with {run!r}. `varve history {where}{option}` lists them.")
 
 
 def folders(dataset_name: str, words: Sequence[str]) -> list[dict[str, Any]]:

@@ -34,7 +34,7 @@ def history(
     dataset: DatasetName,
     words: Words = None,
     *,
-    run: Annotated[str | None, typer.Option(help="Only the batches of this run: its id, or how it begins.")] = None,
+    run: Annotated[str | None, typer.Option(help="Only what this run has made: its id, or how it begins.")] = None,
     log: Annotated[bool, typer.Option("--log", help="What became current when, instead of the batches.")] = False,
     limit: Annotated[int, typer.Option(min=1, help="At most so many lines.")] = 100,
     as_json: Json = False,
@@ -44,7 +44,8 @@ def history(
 
     # One more than is shown tells whether there are more.
     if log:
-        values, show = history_command.changes(dataset, words or [], limit=limit + 1), history_command.show_changes
+        values = history_command.changes(dataset, words or [], run=run, limit=limit + 1)
+        show = history_command.show_changes
     else:
         values = history_command.history(dataset, words or [], run=run, limit=limit + 1)
         show = history_command.show_history

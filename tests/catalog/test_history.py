@@ -311,9 +311,9 @@ def test_a_pin_survives_every_policy_and_its_end_makes_the_batch_collectable(
     assert batches[0] in kept
     assert batches[1] not in kept
     assert [pin.owner for pin in history.batches(sales.name)[-1].pins] == ["ann", "bob"]
-    assert history.unpin(sales.name, batches[0], owner="ann") == 1
+    assert history.unpin(sales.name, batches[0], owners=["ann"]) == 1
     assert batches[0] not in collectable(history, sales, keep_last=keep_last)
-    assert history.unpin(sales.name, batches[0], owner="bob") == 1
+    assert history.unpin(sales.name, batches[0], owners=["bob"]) == 1
     assert collectable(history, sales) >= {batches[0]}
     sweep(history, sales)
     assert history.batches(sales.name)[-1].state == "swept"

@@ -115,5 +115,5 @@ def test_a_clean_up_takes_what_no_partition_points_at_unless_it_opted_out(custom
         assert dead_batches(week) == {dead: "recent"}
         history.pin("abc.customer", dead, [TENTH], owner="ann", reason="the state before the addresses")
         assert dead_batches(now) == {dead: "pinned"}
-        assert history.unpin("abc.customer", dead, [TENTH], owner="ann") == 1
+        assert history.unpin("abc.customer", dead, [TENTH], owners=["ann"]) == 1
         assert dead_batches(now) == {dead: ""}

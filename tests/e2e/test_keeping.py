@@ -83,7 +83,7 @@ def test_a_pinned_batch_stays_and_an_unpinned_one_is_swept(twice: Project, reade
     swept = twice.varve_json("sweep", NAME, "--older-than", "0", "--orphans-older-than", "0")
     assert swept["kept"]["pinned"]["count"] == 1
     assert Path(retired["location"]).is_dir()
-    assert twice.varve_json("unpin", NAME, FIRST_WORD, "--owner", "ann") == {"unpinned": 1}
+    assert twice.varve_json("unpin", NAME, FIRST_WORD, "--owner", "ann") == {"unpinned": 1, "snapshots": []}
 
     planned = twice.varve_json("sweep", NAME, "--older-than", "0", "--dry-run")
     assert planned["batches"] == {NAME: {"count": 1, "size": retired["bytes"]}}

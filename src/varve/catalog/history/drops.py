@@ -145,7 +145,8 @@ class Drops:
             pinned = [f"{path} batch {batch} by {owner} ({reason})" for path, batch, owner, reason in pins]
             raise VarveError(
                 f"{name}: somebody has pinned {counted(len(pins), 'batch')}: {some(pinned, limit=3)}. "
-                f"{_NOTHING_CHANGED} Ask them whether they still need it; `varve unpin` takes pins off."
+                f"{_NOTHING_CHANGED} Ask them whether they still need it; `varve unpin {name} --owner OWNER` takes "
+                "pins off."
             )
         if owners := [
             f"{environment} of {owner}" for environment, owner in self.connection.execute(_OVERLAID, (name,))

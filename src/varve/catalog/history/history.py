@@ -17,7 +17,7 @@ from varve.model.batch import BatchId, BatchState
 from varve.model.errors import NotKept, VarveError, some
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     import psycopg
 
@@ -156,17 +156,31 @@ class History:
         return pinned
 
     def unpin(
-        self, dataset: str, batch_id: BatchId, partitions: Sequence[str] | None = None, *, owner: str | None = None
+        self,
+        dataset: str,
+        batch_id: BatchId,
+        partitions: Sequence[str] | None = None,
+        *,
+        owners: Collection[str] | None = None,
     ) -> int:
-        """Remove the pins of an owner (None: of all owners) from a batch. Returns how many there were."""
-        paths = None if partitions is None else list(partitions)
+        """Remove the pins of these owners (None: of all) from a batch. Returns how many there were."""
+        paths, names = (None if texts is None else list(texts) for texts in (partitions, owners))
         return self.connection.execute(
-            statements.UNPIN, (dataset, batch_id.millis, paths, paths, owner, owner)
+            statements.UNPIN, (dataset, batch_id.millis, paths, paths, names, names)
         ).rowcount
 
-    def owners(self, dataset: str) -> set[str]:
-        """Who has pinned batches of a dataset."""
-        return {owner for (owner,) in self.connection.execute(statements.OWNERS, (dataset,))}
+    def owners(
+        self,
+        dataset: str,
+        partitions: Sequence[str] | None = None,
+        *,
+        among: Iterable[BatchId] | None = None,
+    ) -> set[str]:
+        """Who has pinned batches of a dataset: of these partitions (None: of all), and `among` these batches or all."""
+        paths = None if partitions is None else list(partitions)
+        ids = None if among is None else [batch_id.millis for batch_id in among]
+        rows = self.connection.execute(statements.OWNERS, (dataset, paths, paths, ids, ids))
+        return {owner for (owner,) in rows}
 
     def claim_owner(self, owner: str) -> list[str]:
         """In a transaction: let nobody else claim this owner of pins before it ends.

@@ -84,9 +84,12 @@ PIN = """
 UNPIN = """
     delete from varve.pin
     where dataset = %s and batch_id = %s and (%s::text[] is null or partition = any(%s))
-      and (%s::text is null or owner = %s)
+      and (%s::text[] is null or owner = any(%s))
 """
-OWNERS = "select distinct owner from varve.valid_pin where dataset = %s"
+OWNERS = """
+    select distinct owner from varve.valid_pin
+    where dataset = %s and (%s::text[] is null or partition = any(%s)) and (%s::bigint[] is null or batch_id = any(%s))
+"""
 CLAIM_OWNER = "select pg_advisory_xact_lock(hashtextextended('varve pins of ' || %s, 0))"
 PINNED_BY = "select distinct dataset from varve.valid_pin where owner = %s order by 1"
 OLDEST_LIVING = "select min(started_at) from varve.living"

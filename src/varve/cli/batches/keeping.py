@@ -149,14 +149,18 @@ def unpin(
     words: Words = None,
     *,
     batch: Annotated[int | None, typer.Option(help="Which batch; default: every pinned one.")] = None,
-    owner: Annotated[str | None, typer.Option(help="Whose pins; default: everybody's.")] = None,
+    owner: Annotated[str | None, typer.Option(help="Whose pins; default: everybody's but snapshots'.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Take pins off: the next sweep may take the batches, as its policy says."""
+    """Take pins off: the next sweep may take the batches, as its policy says.
+
+    Those of `varve snapshot NAME` only with --owner 'snapshot NAME'.
+    """
     from varve.cli.batches import pins
 
-    taken = pins.unpin(dataset, words or [], batch=batch, owner=owner)
-    _print_values({"unpinned": taken}, as_json=as_json, show=lambda: console.print(f"{taken} pins were taken off."))
+    unpinned = pins.unpin(dataset, words or [], batch=batch, owner=owner)
+    values = {"unpinned": unpinned.count, "snapshots": list(unpinned.snapshots)}
+    _print_values(values, as_json=as_json, show=lambda: pins.show_unpinned(console, unpinned))
 
 
 @app.command()

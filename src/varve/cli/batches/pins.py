@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from varve.catalog.catalog import Catalog
@@ -11,7 +12,7 @@ from varve.cli.batches.published_with import batches_beside
 from varve.cli.context import chosen_settings
 from varve.cli.selection import who
 from varve.model.batch import BatchId
-from varve.model.errors import VarveError, counted
+from varve.model.errors import VarveError, counted, some
 from varve.stores.open import open_store
 
 if TYPE_CHECKING:
@@ -87,10 +88,29 @@ def show_pinned(console: Console, pinned: Sequence[dict[str, Any]]) -> None:
     console.print(f"Pinned: {', '.join(of_each)}.")
 
 
-def unpin(dataset_name: str, words: Sequence[str], *, batch: int | None, owner: str | None) -> int:
-    """Take pins off, also those of what `pin` pins with it, and return how many there were.
+@dataclass(frozen=True)
+class Unpinned:
+    """How many pins of a dataset were taken off, and which snapshots have pins there, which stay."""
 
-    With the last pin of a snapshot the table loses the tag of that name. Raises VarveError where there was no pin.
+    dataset: str
+    count: int
+    snapshots: tuple[str, ...]
+
+    @property
+    def kept(self) -> str:
+        """What stays, and how to let go of it; empty where no snapshot has pins there."""
+        if not self.snapshots:
+            return ""
+        return (
+            f"The pins of {some([f'{SNAPSHOT}{name}' for name in self.snapshots])} stay: a snapshot is kept whole. To "
+            f"let go of it, for each dataset: varve unpin {self.dataset} --owner '{SNAPSHOT}{self.snapshots[0]}'"
+        )
+
+
+def unpin(dataset_name: str, words: Sequence[str], *, batch: int | None, owner: str | None) -> Unpinned:
+    """Take pins off, also those of what `pin` pins with it: those of `owner`, or everybody's but those of snapshots.
+
+    With the last pin of a snapshot the table loses the tag of that name. Raises VarveError where no pin was taken off.
     """
     with opened() as past:
         dataset = known(past, dataset_name)
@@ -100,20 +120,37 @@ def unpin(dataset_name: str, words: Sequence[str], *, batch: int | None, owner: 
         unpinned: dict[str, Mapping[BatchId, list[str] | None]] = {dataset.name: dict.fromkeys(wanted, paths)}
         if beside:
             unpinned[dataset.published_with] = beside
+        owners, snapshots = {owner} if owner is not None else set(), set[str]()
+        if owner is None:
+            everybody = {each for name, batches in unpinned.items() for each in past.owners(name, paths, among=batches)}
+            snapshots = {name for each in everybody if (name := _snapshot_of(each))}
+            owners = {each for each in everybody if not _snapshot_of(each)}
         before = {name: past.owners(name) for name in unpinned}
         with past.connection.transaction():
             taken = sum(
-                past.unpin(name, batch_id, listed, owner=owner)
+                past.unpin(name, batch_id, listed, owners=owners)
                 for name, batches in unpinned.items() for batch_id, listed in batches.items()
             )  # fmt: skip
         for name, batches in unpinned.items():
             gone = before[name] - past.owners(name)
-            ended = {each.removeprefix(SNAPSHOT) for each in gone if each.startswith(SNAPSHOT)}
-            _name_pinned(past, known(past, name), batches, {tag for tag in ended if not is_reserved(tag)})
+            _name_pinned(past, known(past, name), batches, {tag for each in gone if (tag := _snapshot_of(each))})
+    result = Unpinned(dataset.name, taken, tuple(sorted(snapshots)))
     if not taken:
-        whose = f" of {owner}" if owner else ""
-        raise VarveError(f"there is no pin{whose} on {dataset} {' '.join(words)}; `varve history` shows them.")
-    return taken
+        whose = f" of {owner}" if owner else " to take off" if snapshots else ""
+        message = f"there is no pin{whose} on {dataset} {' '.join(words)}; `varve history` shows them. {result.kept}"
+        raise VarveError(message.strip())
+    return result
+
+
+def show_unpinned(console: Console, unpinned: Unpinned) -> None:
+    """Print how many pins were taken off, and which stay."""
+    console.print(f"{counted(unpinned.count, 'pin')} taken off. {unpinned.kept}".strip(), highlight=False)
+
+
+def _snapshot_of(owner: str) -> str:
+    """Return the name of the snapshot whose pins an owner has; "" where it is another owner."""
+    name = owner.removeprefix(SNAPSHOT)
+    return "" if name == owner or is_reserved(name) else name
 
 
 def is_reserved(name: str) -> bool:

@@ -142,7 +142,7 @@ def held(history: History, side: Side, partitions: Sequence[str]) -> Iterator[No
         yield
     finally:
         for batch_id, paths in by_id.items():
-            history.unpin(side.dataset.name, batch_id, paths, owner=owner)
+            history.unpin(side.dataset.name, batch_id, paths, owners=[owner])
 
 
 def _now(history: History, dataset: Dataset) -> Side:

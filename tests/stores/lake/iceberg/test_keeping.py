@@ -465,13 +465,37 @@ def test_a_name_is_that_of_one_snapshot_until_it_is_unpinned_everywhere(
     with builder.store() as store:
         assert store.iceberg is not None
         store.iceberg.pointers.hide(other.name, "a type has changed")
-    assert pins.unpin(lake_sales.name, [], batch=None, owner=owner) == 1
+    assert pins.unpin(lake_sales.name, [], batch=None, owner=owner).count == 1
     assert (named(lake_sales), named(other)) == (None, ["one"])
     with pytest.raises(VarveError, match=rf"batches of {other.name} are pinned"):
         snapshot.take("closing", None)
-    assert pins.unpin(other.name, [], batch=None, owner=None) == 1
+    assert pins.unpin(other.name, [], batch=None, owner=owner).count == 1
     snapshot.take("closing", None)
     assert (named(lake_sales), named(other)) == (["two"], None)
+
+
+def test_a_snapshot_is_let_go_of_by_its_name_only(
+    builder: Builder, sales: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands_on(Graph({sales.name: sales}, {}, {}), monkeypatch)
+    first = builder.publish(sales, {PARIS: sold("one")})
+    name = f"closing_{sales.db}"
+    snapshot.take(name, None)
+    pins.pin(sales.name, [], batch=first.millis, owner="ann", reason="an audit", expires_at=None)
+    builder.publish(sales, {PARIS: sold("two")})
+    unpinned = pins.unpin(sales.name, [], batch=None, owner=None)
+    assert (unpinned.count, unpinned.snapshots) == (1, (name,)), "that of ann"
+    assert f"varve unpin {sales.name} --owner 'snapshot {name}'" in unpinned.kept
+    for batch in (None, first.millis):
+        with pytest.raises(VarveError, match=rf"no pin to take off on {sales.name}.*snapshot {name} stay"):
+            pins.unpin(sales.name, [], batch=batch, owner=None)
+    sweep(builder, sales)
+    tagged = iceberg_table(builder.settings, sales).snapshot_by_name(name)
+    assert tagged is not None
+    table = iceberg_table(builder.settings, sales)
+    assert [row["product"] for row in by_pyiceberg(table, snapshot_id=tagged.snapshot_id)] == ["one"]
+    assert pins.unpin(sales.name, [], batch=None, owner=f"snapshot {name}").snapshots == ()
+    assert iceberg_table(builder.settings, sales).snapshot_by_name(name) is None
 
 
 def test_unpinning_takes_no_name_away_that_is_none_of_a_snapshot(
@@ -481,7 +505,7 @@ def test_unpinning_takes_no_name_away_that_is_none_of_a_snapshot(
     number = builder.publish(sales, {PARIS: sold("one")})
     owner = "snapshot main"
     pins.pin(sales.name, [], batch=number.millis, owner=owner, reason="a person's", expires_at=None)
-    assert pins.unpin(sales.name, [], batch=None, owner=None) == 1
+    assert pins.unpin(sales.name, [], batch=None, owner=None).count == 1
     assert set(iceberg_table(builder.settings, sales).metadata.refs) == {"main"}
 
 

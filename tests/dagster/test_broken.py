@@ -30,6 +30,7 @@ from varve.model.dataset import StoreKind
 from varve.model.errors import VarveError
 from varve.project import Project
 from varve.sql.sql_project import load_usable
+from varve.sql.syntax.errors import SqlErrors
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -91,6 +92,53 @@ def test_the_others_can_be_used_and_only_the_author_of_the_mistake_is_blamed(fol
     assert "bad.sql:3:15" in broken["shop.last"].reason
     with pytest.raises(DatasetIsBroken, match=r"shop.bad is broken.*\n.*bad.sql:3:15"):
         files["shop.bad"]
+
+
+@pytest.mark.parametrize("name", ["sales", "new", "deep/new"])
+@pytest.mark.parametrize("what", ["a link that leads nowhere", "a folder"])
+def test_a_file_that_cannot_be_read_is_broken_and_stops_no_other(folder: Path, name: str, what: str) -> None:
+    (folder / "alone.sql").write_text(dataset("alone", "EXTERNAL", "(id INT) "))
+    file = folder / f"{name}.sql"
+    file.unlink(missing_ok=True)
+    file.parent.mkdir(exist_ok=True)
+    if what == "a folder":
+        file.mkdir()
+    else:
+        file.symlink_to("somewhere")
+    files = load_usable(folder)
+    assert set(files) == ({"shop.alone"} if name == "sales" else {"shop.alone", "shop.sales", "shop.good"})
+    (broken,) = [each for each in files.broken if not each.name]
+    assert broken.file == f"{folder.name}/{name}.sql"
+    assert f"{name}.sql:1:1: it cannot be read: {'Is a' if what == 'a folder' else 'No such file'}" in broken.reason
+    if name == "sales":
+        good = graph(files).broken_dataset("shop.good")
+        assert good is not None
+        assert (good.state, good.waits_for) == ("on hold", ("shop.sales",))
+        assert "sales.sql:1:1: it cannot be read" in good.reason
+    sql_command.graph(console := printed(), form="text", folder=folder)
+    assert f"broken: {folder.name}/{name}.sql" in console.file.getvalue()  # type: ignore[attr-defined]
+    with pytest.raises(SqlErrors, match=rf"{name}\.sql:1:1: it cannot be read"):
+        sql_command.check(printed(), folder, spark=False, as_json=False)
+
+
+@pytest.mark.parametrize("what", ["a link that leads nowhere", "a folder"])
+def test_a_module_that_cannot_be_read_is_broken_and_stops_no_other(folder: Path, what: str) -> None:
+    file = folder / "made.py"
+    if what == "a folder":
+        file.mkdir()
+    else:
+        file.symlink_to("somewhere")
+    assert set(load_usable(folder)) == {"shop.sales", "shop.good"}
+    (broken,) = broken_modules(folder)
+    assert broken.reason.startswith(f"{folder.name}/made.py: it cannot be read: ")
+    assert sql_command.check(printed(), clean(folder), spark=False, as_json=False) is False
+
+
+def clean(folder: Path) -> Path:
+    """The folder without the file with a mistake, and those that read it."""
+    for name in ("bad", "reader", "last"):
+        (folder / f"{name}.sql").unlink()
+    return folder
 
 
 def test_graph_and_show_go_on_and_say_where_it_is_broken(folder: Path) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
-from typing import TYPE_CHECKING
+import errno
+import io
+from typing import TYPE_CHECKING, Any
 
 import pendulum
 import pytest
@@ -141,6 +143,26 @@ def test_the_lock_of_an_editor_is_no_calendar_that_one_may_have_meant(tmp_path: 
     with pytest.raises(SqlErrors, match="there is no calendar 'nyse'") as caught:
         load(assets)
     assert "Did you mean" not in str(caught.value)
+
+
+def test_a_calendar_that_nobody_may_read_is_told_and_stops_no_other_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assets = project(tmp_path, prices=FILES["prices"])
+    (assets / "other.sql").write_text("CREATE DATASET shop.other (n INT) EXTERNAL;")
+    assert {"shop.other"} < set(load_usable(assets)), "as the cache has it too"
+    opened = io.open
+
+    def refuse(file: Any, *options: Any, **named: Any) -> Any:
+        if str(file).endswith("nyse.calendar"):
+            raise PermissionError(errno.EACCES, "Permission denied", str(file))
+        return opened(file, *options, **named)
+
+    monkeypatch.setattr(io, "open", refuse)
+    files = load_usable(assets)
+    assert set(files) == {"shop.other"}
+    (broken,) = files.broken
+    assert "prices.sql:3:32: calendar 'nyse' cannot be read: assets/nyse.calendar: Permission denied." in broken.reason
 
 
 def test_a_mistake_in_a_calendar_is_told_at_its_line(tmp_path: Path) -> None:

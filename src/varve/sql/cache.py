@@ -85,12 +85,12 @@ class Cache:
             return
 
     def of(self, source: SourceFile) -> CompiledDataset | None:
-        """Return the compiled dataset of a file with exactly this text.
+        """Return the compiled dataset of a file with exactly this text, and these texts of its calendars.
 
         The datasets that it reads may have changed since.
         """
         entry = self.entries.get(source.path)
-        return entry[2] if entry is not None and entry[0] == source.text else None
+        return entry[2] if entry is not None and entry[0] == _parsed_text(source) else None
 
     def key_of(self, source: SourceFile) -> str | None:
         """Return the key under which a file is cached; None where it is not."""
@@ -99,13 +99,19 @@ class Cache:
 
     def keep(self, source: SourceFile, key: str, compiled: CompiledDataset) -> None:
         """Store the compiled dataset of a file, and replace the previous one."""
-        self.entries[source.path] = (source.text, key, compiled)
+        self.entries[source.path] = (_parsed_text(source), key, compiled)
 
     def keep_only(self, paths: Iterable[str]) -> None:
         """Remove the entries of all files but these."""
         current_paths = set(paths)
         self.entries = {path: entry for path, entry in self.entries.items() if path in current_paths}
         self.verified = {path: key for path, key in self.verified.items() if path in current_paths}
+
+
+def _parsed_text(source: SourceFile) -> str:
+    """All that the parser reads of a file: its text, and its calendars, in which there may be a mistake by now."""
+    calendars = calendar_texts(source)
+    return f"{source.text}\0{calendars}" if calendars else source.text
 
 
 def key_of(source: SourceFile, upstreams: Mapping[str, Dataset], entry: str, answer: object = None) -> str:

@@ -95,8 +95,17 @@ def _seldom_collected() -> Iterator[None]:
 def sources_of(folder: Path) -> list[SourceFile]:
     """Return the SQL files of a folder, sorted by path."""
     paths, functions = files_of(folder, "**/*.sql"), declared_functions(folder)
-    sources = [source_of(path.read_bytes(), str(path.relative_to(folder.parent)), str(folder.parent)) for path in paths]
+    sources = [_read(path, folder.parent) for path in paths]
     return [replace(source, functions=functions) for source in sources] if functions else sources
+
+
+def _read(path: Path, root: Path) -> SourceFile:
+    """Return a file; a link that leads nowhere, say, is a file that cannot be read, and stops no other."""
+    shown = str(path.relative_to(root))
+    try:
+        return source_of(path.read_bytes(), shown, str(root))
+    except OSError as error:
+        return SourceFile(shown, "", str(root), unreadable=error.strerror or type(error).__name__)
 
 
 def compiled(

@@ -84,7 +84,9 @@ def broken_modules(folder: Path) -> list[BrokenDataset]:
         except AskedTooEarly:
             raise
         except Exception as error:  # noqa: BLE001 - whatever the code of somebody else raises
-            broken_datasets.append(BrokenDataset("", _file(folder, name), errors=(_import_error(error, folder),)))
+            file = _file(folder, name)
+            reason = _unreadable(folder.parent, file) or _import_error(error, folder)
+            broken_datasets.append(BrokenDataset("", file, errors=(reason,)))
     return broken_datasets + [
         BrokenDataset("", path, errors=(f"{path}: {_NO_PACKAGE}",)) for path in _outside_packages(folder)
     ]
@@ -154,6 +156,15 @@ def _import_error(error: Exception, folder: Path) -> str:
     return f"{where + ': ' if where else ''}{kind}{what}"
 
 
+def _unreadable(root: Path, file: str) -> str:
+    """Why a file cannot be read, of which Python says only that there is no module; "" where it can be."""
+    try:
+        (root / file).read_bytes()
+    except OSError as error:
+        return f"{file}: it cannot be read: {error.strerror}. Put one that you may read in its place, or take it out."
+    return ""
+
+
 def _is_half(module: ModuleType | None) -> bool:
     return module is not None and getattr(module.__spec__, "_initializing", False)
 
@@ -198,8 +209,15 @@ def _is_of_others(place: Path) -> bool:
 def _declares(place: Path) -> bool:
     """Whether a file, or one of a folder, declares a dataset."""
     files = files_of(place, "**/*.py") if place.is_dir() else [place]
-    texts = (file.read_text(encoding="utf-8", errors="replace") for file in files if file.is_file())
-    return any(_DECLARES.search(text) for text in texts)
+    return any(_DECLARES.search(_text(file)) for file in files)
+
+
+def _text(file: Path) -> str:
+    """The text of a file; "" where it cannot be read, as what it declares is not known."""
+    try:
+        return file.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
 
 
 def _file(folder: Path, module: str) -> str:

@@ -97,15 +97,22 @@ def _program_text(path: Path, root: Path) -> str:
     """A jar by its bytes; a program in Python by its code and what it imports from the project."""
     if path.suffix == ".py":
         return _code(path, "", root)
-    return hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest()
+    return hashlib.blake2b(_content(path), digest_size=16).hexdigest()
 
 
 def _code(file: Path, function: str, root: Path) -> str:
     try:
         return function_code(file, function, root)
-    except (SyntaxError, ValueError):
+    except (SyntaxError, ValueError, OSError):
         # It is reported as a problem of the file; until it can be read, every change of it counts.
-        return file.read_bytes().decode(errors="replace")
+        return _content(file).decode(errors="replace")
+
+
+def _content(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError:
+        return b""
 
 
 def _module(name: str, root: Path) -> Path | None:
@@ -125,7 +132,10 @@ def _function(sql: SqlDataset) -> Iterator[Problem]:
     if origin is None:
         yield sql.problem(sql.span_of("entry"), f"there is no module {module}; put it where Python finds it.")
         return
-    tree = ast.parse(origin.read_text(encoding="utf-8"))
+    if faults := list(_unreadable(origin)):
+        yield from (sql.problem(sql.span_of("entry"), message) for message in faults)
+        return
+    tree = ast.parse(origin.read_bytes())
     names = [statement.name for statement in tree.body if isinstance(statement, ast.FunctionDef)]
     if function not in names:
         yield sql.problem(
@@ -158,6 +168,8 @@ def _program(sql: SqlDataset) -> Iterator[Problem]:
 def _unreadable(path: Path) -> Iterator[str]:
     try:
         ast.parse(path.read_bytes(), str(path))
+    except OSError as error:
+        yield f"{path.name} cannot be read: {error.strerror}."
     except (SyntaxError, ValueError) as error:
         line = f", line {error.lineno}" if isinstance(error, SyntaxError) else ""
         yield f"{path.name} is no Python{line}: {error.msg if isinstance(error, SyntaxError) else error}."

@@ -118,13 +118,16 @@ def broken_datasets(
         for name in (broken_dataset.name, broken_dataset.rejected)
         if name
     }
+    # One of them may declare what nobody else does.
+    nameless = tuple(error for each in broken if not each.name for error in each.errors[:1])
     for draft in drafts:
         own = tuple(errors.get(draft.source.path, ())) or twice.get(draft.name, ())
         waits_for = tuple(name for name in draft.reads if name in unusable or name not in datasets)
         if own or waits_for or draft.name not in assets:
             dataset = datasets.get(draft.name)
             partitioning = dataset.partitioning if dataset is not None else None
-            causes = own[:1] or tuple(dict.fromkeys(cause for name in waits_for for cause in unusable.get(name, ())))
+            upstream_causes = (cause for name in waits_for for cause in unusable.get(name, nameless))
+            causes = own[:1] or tuple(dict.fromkeys(upstream_causes))
             rejected = rejected_in(draft.source)
             unusable |= dict.fromkeys([draft.name, rejected] if rejected else [draft.name], causes)
             broken.append(

@@ -34,12 +34,14 @@ class SourceFile:
         text: the whole file.
         root: the folder to which `path`, and the programs that the file names, are relative; "": the working directory.
         functions: the functions of the project that its queries may call.
+        unreadable: why the file cannot be read; empty where it can. Then it has no text.
     """
 
     path: str
     text: str
     root: str = ""
     functions: tuple[SqlFunction, ...] = field(default=(), compare=False, repr=False)
+    unreadable: str = ""
 
     @cached_property
     def _starts(self) -> list[int]:

@@ -51,6 +51,9 @@ _LISTS = {"OWNER", "FOR", "LET", "EXPECT", "WAIT", "INDEX", "GRANT SELECT TO"}
 
 def parse(source: SourceFile) -> SqlDataset:
     """Parse a file. Raises SqlErrors with all problems in it."""
+    if source.unreadable:
+        message = f"it cannot be read: {source.unreadable}. Put one that you may read in its place, or take it out."
+        raise SqlErrors([Problem(source, Span(0, 0), message)])
     if "\0" in source.text:
         message = "this file is no plain text: it is UTF-16, or a format of its own; save it as UTF-8."
         raise SqlErrors([Problem(source, Span(0, 1), message)])

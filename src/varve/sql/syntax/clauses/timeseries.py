@@ -227,7 +227,10 @@ def read_calendar(at: Cursor, name: str, span: Span) -> Calendar:
             "2026-02-02, 2026-03-02.",
             span,
         )
-    source = source_of((Path(at.source.root) / file).read_bytes(), str(file), at.source.root)
+    try:
+        source = source_of((Path(at.source.root) / file).read_bytes(), str(file), at.source.root)
+    except OSError as error:
+        at.fail(f"calendar {name!r} cannot be read: {file}: {error.strerror}.", span)
     try:
         return Calendar.parse(name, source.text)
     except CalendarError as error:
@@ -246,7 +249,15 @@ def calendar_texts(source: SourceFile) -> str:
     """Return the texts of the calendars that a SQL file names, of which it is compiled; "" where it names none."""
     files = [calendar_file(source, name) for name in _NAMED.findall(source.text)]
     root = Path(source.root)
-    return "\n".join((root / file).read_text(encoding="utf-8", errors="replace") for file in files if file is not None)
+    return "\n".join(_text(root / file) for file in files if file is not None)
+
+
+def _text(file: Path) -> str:
+    """Return the text of a file; "" where it cannot be read, which is a problem of who names it."""
+    try:
+        return file.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
 
 
 def _folders(source: SourceFile) -> Sequence[Path]:

@@ -17,8 +17,16 @@ from varve.catalog.code.owners import Owners
 from varve.catalog.history.alerts.alerts import Alerts
 from varve.catalog.history.alerts.facts import AlertCatalog
 from varve.catalog.history.alerts.messages import Messages
+from varve.catalog.history.alerts.watch import Watch
 from varve.observe import metric_statements
-from varve.planning.operations.conditions import AlertIdentity, AlertKind, Condition
+from varve.planning.operations.conditions import (
+    AlertFacts,
+    AlertIdentity,
+    AlertKind,
+    Condition,
+    DiskFacts,
+    conditions,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -125,6 +133,30 @@ def told(catalog: Catalog, project: str) -> set[tuple[str, str]]:
     waiting = messages.waiting("team")
     assert messages.counts().get("team", 0) == len(waiting)
     return {(message.event, message.identity.dataset) for message in waiting}
+
+
+def test_each_project_of_a_catalog_has_its_own_disks_and_its_own_daemon(catalog: Catalog) -> None:
+    """Another machine has another disk of that name, and another Dagster another daemon."""
+    full, roomy = DiskFacts("home", 95, 100, "one"), DiskFacts("home", 5, 100, "two")
+
+    Owners(catalog.connection, "shop").claim(["shop.own"])
+    Owners(catalog.connection, "bureau").claim(["bureau.own"])
+
+    def looks(project: str, disk: DiskFacts, daemon_seen: float) -> tuple[int, int]:
+        facts = AlertFacts(now=1_000_000.0, datasets={}, disks=[disk], daemon_seen=daemon_seen, project=project)
+        return look(catalog, project, *conditions(facts))
+
+    assert looks("shop", full, 1.0) == (2, 0)
+    # It looks, although it owns nothing: its name was not changed.
+    Owners(catalog.connection, "shop").leave(["shop.own"])
+    Watch(catalog.connection, "shop").take("one", 900.0)
+    assert looks("bureau", roomy, 0.0) == (0, 0)
+    assert told(catalog, "bureau") == set()
+    assert looks("bureau", replace(full, machine="two"), 1.0) == (2, 0)
+    assert told(catalog, "bureau") == {("opened", "")}
+    assert looks("shop", roomy, 0.0) == (0, 2)
+    subjects = {(alert.identity.kind, alert.identity.subject) for alert in Alerts(catalog.connection).list()}
+    assert subjects == {(AlertKind.DISK, "project bureau: home"), (AlertKind.DAEMON, "project bureau")}
 
 
 def test_alerts_go_with_their_datasets_to_another_project_and_with_all_to_another_name(catalog: Catalog) -> None:

@@ -173,6 +173,7 @@ def read_facts(
         disks=_disks(settings) if watching else None,
         daemon_seen=daemon_seen,
         limits=AlertLimits(settings.alerts_disk_percent, settings.alerts_lag_minutes * 60),
+        project=settings.project_name,
     )
 
 

@@ -139,6 +139,7 @@ class AlertFacts:
         unusable: datasets with open alerts that are declared, but cannot be used as they are written, or read such a
             dataset; nothing that is told of them begins or ends.
         daemon_seen: when Dagster's sensor daemon last gave a sign of life; 0.0: it does so now.
+        project: the name of the project that looks; "" for one without a name.
     """
 
     now: float
@@ -155,6 +156,7 @@ class AlertFacts:
     disks: Sequence[DiskFacts] | None = None
     daemon_seen: float | None = None
     limits: AlertLimits = field(default_factory=AlertLimits)
+    project: str = ""
 
     @property
     def known_kinds(self) -> frozenset[AlertKind]:
@@ -267,7 +269,7 @@ def _disks(facts: AlertFacts) -> Iterator[Condition]:
             free = (disk.total - disk.used) / 1e9
             size = f"{disk.total / 1e9:,.1f} GB on {disk.machine}"
             text = f"{percent:.0f} % of {size} are in use, {free:,.1f} GB are free"
-            yield _condition(AlertKind.DISK, "", disk.names, text)
+            yield _condition(AlertKind.DISK, "", _of_project(facts, disk.names), text)
 
 
 def _daemon(facts: AlertFacts) -> Iterator[Condition]:
@@ -275,7 +277,12 @@ def _daemon(facts: AlertFacts) -> Iterator[Condition]:
     if seen and facts.now - seen > facts.limits.lag_seconds:
         minutes = int((facts.now - seen) // 60)
         text = f"no sign of life for {minutes:,} minutes: no sensor looks, and nothing runs by itself"
-        yield _condition(AlertKind.DAEMON, "", "", text)
+        yield _condition(AlertKind.DAEMON, "", _of_project(facts, ""), text)
+
+
+def _of_project(facts: AlertFacts, subject: str) -> str:
+    """The subject of what is about no dataset: each project of a catalog has a disk and a daemon of its own."""
+    return ": ".join(part for part in (facts.project and f"project {facts.project}", subject) if part)
 
 
 def _calendars(facts: AlertFacts) -> Iterator[Condition]:

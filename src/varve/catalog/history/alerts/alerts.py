@@ -34,12 +34,14 @@ _OPEN = """
     returning xmax = 0
 """
 # What another project has opened and looks at no more: of a dataset that is this project's by now, and all of a project
-# that owns nothing any more, as its name was changed.
+# that owns nothing and has not looked of late, as its name was changed.
 _TAKE_OVER = """
     update varve.alert a set project = %(project)s
     where a.closed_at is null and a.project not in ('', %(project)s) and not a.dataset = any(%(untouched)s) and (
         a.dataset in (select dataset from varve.owner where project = %(project)s)
-        or not exists (select from varve.owner o where o.project = a.project))
+        or not exists (select from varve.owner o where o.project = a.project)
+            and not exists (
+                select from varve.alert_watch w where w.project = a.project and w.until > clock_timestamp()))
 """
 _CLOSE = """
     update varve.alert a set closed_at = to_timestamp(%(now)s)

@@ -100,6 +100,51 @@ def test_a_week_follows_its_days_and_not_a_rerun_that_holds_the_same_rows(opened
     assert states(opened)["week=2024-01-01"] is State.DUE
 
 
+def test_a_rollback_lasts_until_an_input_has_other_rows_or_a_person_computes_the_partition(opened: Catalog) -> None:
+    week = PartitionKey.of(week=dt.date(2024, 1, 1))
+
+    def state() -> State:
+        plan = reconcile(GRAPH, CatalogFacts(opened.connection), now=dt.datetime.now(dt.UTC), limits=LIMITS)
+        return plan.judgements["p.weekly"][week.path].state
+
+    def rerun(number: int, content: str) -> None:
+        finish(opened, begin(opened, DAILY, day(number)), content=content)
+
+    def roll_back() -> None:
+        build = opened.lock_partitions(WEEKLY, [week], run_id="rollback")
+        opened.repoint(build, {week: first}, reason="it was wrong")
+        opened.release(build)
+
+    for number in range(1, 8):
+        arrive(opened, day(number), "a")
+    finish(opened, begin(opened, DAILY, *map(day, range(1, 8))), content="a")
+    finish(opened, begin(opened, WEEKLY, week))
+    first = opened.current("p.weekly")[week.path].batch_id
+    rerun(3, "b")
+    finish(opened, begin(opened, WEEKLY, week))
+    roll_back()
+    assert state() is State.ON_HOLD
+    # The first takes the place of the batch that was current at the rollback, the next one that of the first.
+    for _ in range(2):
+        rerun(3, "b")
+        assert state() is State.ON_HOLD
+    rerun(4, "b")
+    assert state() is State.DUE
+    roll_back()
+    assert state() is State.ON_HOLD
+    # Other rows have been there in between: those of the rollback's time are new then.
+    rerun(4, "a")
+    assert state() is State.DUE
+    roll_back()
+    rerun(4, "b")
+    rerun(4, "a")
+    assert state() is State.DUE
+    roll_back()
+    # A person who computes it again wants that, whatever rows come out of it.
+    finish(opened, begin(opened, WEEKLY, week))
+    assert state() is State.CURRENT
+
+
 def test_what_a_living_run_builds_is_in_flight_and_what_a_dead_one_left_is_not(
     opened: Catalog, fresh_database: str
 ) -> None:

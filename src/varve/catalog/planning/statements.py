@@ -9,10 +9,12 @@ _MADE_BY = """
             = (b.dataset, b.partition, b.batch_id, d.deployment)) then 2
         else 1 end
 """
+# Of batches with the same rows also when they became current, and were no more, in microseconds since 1970.
 CURRENT = """
     select c.partition, c.batch_id, extract(epoch from b.published_at)::float8, b.inputs,
         case when b.content is null then null else (
-            select array_agg(e.batch_id) from varve.batch e
+            select array_agg(array[e.batch_id, (extract(epoch from e.published_at) * 1000000)::bigint,
+                (extract(epoch from e.retired_at) * 1000000)::bigint]) from varve.batch e
             where e.dataset = b.dataset and e.partition = b.partition and e.content = b.content
               and e.batch_id <> b.batch_id) end,
         case when b.digests is null then null else (

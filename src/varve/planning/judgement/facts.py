@@ -57,7 +57,7 @@ class Fact(NamedTuple):
 
     Attributes:
         batch: the id of the current batch, which is the millisecond at which its run began.
-        published: since when that batch is current.
+        published: since when that batch is current, or the one with the same rows whose place it took.
         equal: ids of earlier batches of the partition that hold the same rows.
         equal_in: for sets of columns (see `column_set`) those that hold the same rows in these columns.
         trace: the inputs of the batch, as (source, partition, version).

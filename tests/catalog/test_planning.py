@@ -145,6 +145,27 @@ def test_a_rollback_lasts_until_an_input_has_other_rows_or_a_person_computes_the
     assert state() is State.CURRENT
 
 
+def test_what_was_given_up_is_tried_again_where_an_input_is_published_again_with_the_same_rows(opened: Catalog) -> None:
+    """Its attempts may have failed because files of the input were lost, which a rerun of the input has mended."""
+    week = PartitionKey.of(week=dt.date(2024, 1, 1))
+
+    def state() -> State:
+        plan = reconcile(GRAPH, CatalogFacts(opened.connection), now=dt.datetime.now(dt.UTC), limits=LIMITS)
+        return plan.judgements["p.weekly"][week.path].state
+
+    for number in range(1, 8):
+        arrive(opened, day(number), "a")
+    finish(opened, begin(opened, DAILY, *map(day, range(1, 8))), content="a")
+    for _ in range(3):
+        assert state() is State.DUE
+        build = begin(opened, WEEKLY, week)
+        opened.fail(build, "a file of its input is gone")
+        opened.release(build)
+    assert state() is State.FAILED
+    finish(opened, begin(opened, DAILY, day(3)), content="a")
+    assert state() is State.DUE
+
+
 def test_what_a_living_run_builds_is_in_flight_and_what_a_dead_one_left_is_not(
     opened: Catalog, fresh_database: str
 ) -> None:

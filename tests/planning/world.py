@@ -274,12 +274,12 @@ class World:
             history = self._history.setdefault((name, path), {})
             equal = tuple(batch for batch, of_content in history.items() if of_content == content)
             history[flying.batch] = content
-            published = fact.published if fact.batch in equal else self.now
+            rows_since = (fact.rows_since or fact.published) if fact.batch in equal else self.now
             self.contents[name, path] = content
             marks = tuple(mark for mark in fact.marks if mark.number > flying.batch)
             self.set(
-                name, path, run="", batch=flying.batch, published=published, equal=equal, marks=marks,
-                trace=flying.traces[path], failures=(), rolled_back=0.0,
+                name, path, run="", batch=flying.batch, published=self.now, rows_since=rows_since, equal=equal,
+                marks=marks, trace=flying.traces[path], failures=(), rolled_back=0.0,
             )  # fmt: skip
 
     def _rows(self, trace: tuple[tuple[str, str, str], ...]) -> list[tuple[str, str, str]]:

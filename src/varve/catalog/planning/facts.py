@@ -65,16 +65,18 @@ class CatalogFacts:
             if wanted_paths is None
             else execute(statements.CURRENT_OF, (dataset, wanted_paths), binary=True)
         )
-        for path, batch, published_at, trace, same_rows, equal_in, made_by in rows:
+        for path, batch, published, trace, same_rows, equal_in, made_by in rows:
             equal = [equal_batch for equal_batch, _, _ in same_rows or ()]
-            published = _with_these_rows_since(published_at, same_rows) if same_rows else published_at
+            rows_since = _rows_since(published, same_rows) if same_rows else 0.0
             if path in rare_facts:
                 rare_facts[path] |= {
                     "batch": batch, "published": published, "trace": trace, "equal": equal, "made_by": made_by,
-                    "equal_in": equal_in,
+                    "equal_in": equal_in, "rows_since": rows_since,
                 }  # fmt: skip
             else:
-                facts[path] = Fact(batch, published, equal, trace, made_by=made_by, equal_in=equal_in)
+                facts[path] = Fact(
+                    batch, published, equal, trace, made_by=made_by, equal_in=equal_in, rows_since=rows_since
+                )
         return facts | {path: Fact(**fields) for path, fields in rare_facts.items()}  # type: ignore[arg-type]
 
     def existing_partitions(self, dataset: str) -> set[str]:
@@ -119,7 +121,7 @@ class CatalogFacts:
         return fields
 
 
-def _with_these_rows_since(published_at: float, same_rows: Sequence[tuple[int, int | None, int | None]]) -> float:
+def _rows_since(published_at: float, same_rows: Sequence[tuple[int, int | None, int | None]]) -> float:
     """Since when a partition has its rows, where batches with the same rows took each other's place.
 
     `same_rows` are the other batches with these rows: their ids, and from when until when they were current.

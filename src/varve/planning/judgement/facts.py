@@ -57,7 +57,7 @@ class Fact(NamedTuple):
 
     Attributes:
         batch: the id of the current batch, which is the millisecond at which its run began.
-        published: since when that batch is current, or the one with the same rows whose place it took.
+        published: since when that batch is current.
         equal: ids of earlier batches of the partition that hold the same rows.
         equal_in: for sets of columns (see `column_set`) those that hold the same rows in these columns.
         trace: the inputs of the batch, as (source, partition, version).
@@ -69,6 +69,8 @@ class Fact(NamedTuple):
         rolled_back: when a person rolled it back to an earlier batch; 0.0 where nobody did.
         made_by: which code made the batch; see `MadeBy`.
         accepted: the changes of inputs with which a person has accepted the batch as it is.
+        rows_since: since when the partition has these rows, where the batch took the place of one with the same; else
+            0.0.
     """
 
     batch: int = 0
@@ -84,6 +86,7 @@ class Fact(NamedTuple):
     made_by: int = MadeBy.DEPLOYED
     equal_in: Mapping[str, Sequence[int]] | None = None
     accepted: Sequence[Accepted] = ()
+    rows_since: float = 0.0
 
 
 class Facts(Protocol):

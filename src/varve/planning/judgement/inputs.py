@@ -54,6 +54,7 @@ class Inputs:
         "inputs",
         "late",
         "newest",
+        "newest_rows",
         "past",
         "pending",
         "spared",
@@ -66,7 +67,8 @@ class Inputs:
     ) -> None:
         self.unready = ""
         self.until: float | None = None
-        self.newest = 0.0
+        # When the newest of its inputs was published, and since when one has the rows that it has.
+        self.newest = self.newest_rows = 0.0
         self.inputs: list[tuple[str, str, str]] = []
         self.pending: list[str] = []
         # Inputs of the batch whose retention is over. They are not gone: the batch holds what became of them.
@@ -152,7 +154,9 @@ class Inputs:
                 past += self._is_past(read, path, trace, seen)
                 continue
             present += 1
+            rows_since = fact.rows_since or fact.published
             self.newest = max(self.newest, fact.published)
+            self.newest_rows = max(self.newest_rows, rows_since)
             version = str(fact.batch)
             self.inputs.append((read.source, path, version))
             seen.add((read.source, path))
@@ -164,7 +168,7 @@ class Inputs:
             elif any(self._is_accepted(read.source, path, same) for same in (version, *map(str, fact.equal))):
                 # Those of a published input with the same rows count as well.
                 continue
-            elif read.last_change is not None and fact.published >= read.last_change:
+            elif read.last_change is not None and rows_since >= read.last_change:
                 self.late.append(f"{read.source} {path}")
             else:
                 self._new.add(InputName(read.source, path))

@@ -118,8 +118,9 @@ def judge(  # noqa: PLR0911, PLR0912 - one for each state
     if scheduled_at is not None and not (marks or cause.backfill):
         at = instant(scheduled_at).isoformat(timespec="seconds")
         return Judgement(State.WAITING, f"{cause.reason}, and waits for its schedule until {at}", until=scheduled_at)
-    since = max([inputs.newest, fact.arrived, cause.period, *(mark.number / 1000 for mark in marks)])
-    return _allowed(fact, cause, inputs, code, since=since, now=now, patience=patience)
+    asked = max([fact.arrived, cause.period, *(mark.number / 1000 for mark in marks)])
+    since, rows_since = max(inputs.newest, asked), max(inputs.newest_rows, asked)
+    return _allowed(fact, cause, inputs, code, since=since, rows_since=rows_since, now=now, patience=patience)
 
 
 def _is_before(dataset: Dataset, fact: Fact, window_end: float | None, code: CodeState) -> bool:
@@ -257,16 +258,23 @@ def _allowed(
     code: CodeState,
     *,
     since: float,
+    rows_since: float,
     now: float,
     patience: RetryLimits,
 ) -> Judgement:
-    """Due, unless a person or failures since the newest of its inputs keep the partition from being computed."""
+    """Due, unless a person or failures since the newest of its inputs keep the partition from being computed.
+
+    An input that was published again with the same rows lifts no person's hold. It gives further attempts: what failed
+    may have been its files.
+    """
     # A clock went back, or that of PostgreSQL is ahead of ours: until ours is as far, it is not known which inputs or
     # which code a failure had, so that every failure counts.
-    by_inputs, by_decision, by_code = (at if at <= now else 0.0 for at in (since, code.deployed_at, code.changed_at))
+    by_inputs, by_rows, by_decision, by_code = (
+        at if at <= now else 0.0 for at in (since, rows_since, code.deployed_at, code.changed_at)
+    )
     outdated = _is_outdated(fact, code)
     # Who deploys code that computes it again does so also where somebody had gone back to this batch before.
-    if fact.rolled_back > (max(by_inputs, by_decision) if outdated else by_inputs):
+    if fact.rolled_back > (max(by_rows, by_decision) if outdated else by_rows):
         reason = f"{cause.reason}, but a person took its batch back; waits for a newer input"
         judgement = Judgement(State.ON_HOLD, reason)
     else:

@@ -19,12 +19,12 @@ from varve.catalog.environments.earlier_code import EarlierCode
 from varve.catalog.environments.overlay import EnvironmentCatalog
 from varve.catalog.traces import Traces
 from varve.model.errors import VarveError, counted, some
-from varve.planning.changes.generation import not_rewritable
+from varve.planning.changes.generation import begins_generation, not_rewritable
 from varve.stores.environments.rewriting import AT_ONCE, Rewriter
 from varve.stores.open import open_store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     import psycopg
 
@@ -80,6 +80,16 @@ class CarryingOver:
             for dataset in self.graph.in_order() if dataset.name in names and self._is_rewritten(dataset)
         }  # fmt: skip
         return {name: paths for name, paths in missing.items() if paths}
+
+    def read_again(self, names: Collection[str]) -> list[Dataset]:
+        """Of these, the datasets of a new generation whose rows from outside cannot be carried over."""
+        published = Generations(self.connection).published(sorted(names))
+        arriving = [dataset for dataset in self.graph.in_order() if dataset.arrives and dataset.name in published]
+        shapes = [(dataset, published[dataset.name].shape, shape_of(dataset)) for dataset in arriving]
+        return [
+            dataset for dataset, before, after in shapes
+            if begins_generation(before, after) and (not self._is_rewritten(dataset) or not_rewritable(before, after))
+        ]  # fmt: skip
 
     def _missing(self, dataset: Dataset, wanted: Wanted) -> dict[str, dict[str, Batch]]:
         """What readers have of a dataset with a new generation, and the environment has not, by code and partition.

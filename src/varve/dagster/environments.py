@@ -8,6 +8,8 @@ Not here: the overlay that they write (varve/catalog/environments) and promoting
 from __future__ import annotations
 
 import json
+import logging
+import math
 import uuid
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -20,12 +22,14 @@ import pendulum
 from varve.catalog.catalog import Catalog
 from varve.catalog.code.code_states import CodeStates
 from varve.catalog.code.generations import Generations
+from varve.catalog.code.owners import Owners
 from varve.catalog.environments.dropped import unless_dropped
 from varve.catalog.environments.environments import Environments
 from varve.catalog.environments.facts import EnvironmentFacts, codes_of
 from varve.catalog.environments.overlay import EnvironmentCatalog
 from varve.catalog.planning.facts import living
 from varve.catalog.traces import Traces
+from varve.dagster.automation.arriving import ArrivalLook
 from varve.dagster.automation.planner_facts import limits_of
 from varve.dagster.automation.requesting import acceptable, run_request
 from varve.dagster.carrying_over import CarryingOver
@@ -63,6 +67,7 @@ if TYPE_CHECKING:
     from varve.project import Project
     from varve.services.settings import Settings
 
+_log = logging.getLogger(__name__)
 # Of what a person has asked for, an attempt that failed or was killed keeps nothing waiting.
 _AT_ONCE = RetryLimits(attempts=1_000_000, first=0.0, most=0.0)
 _STUCK = {State.FAILED, State.BACKING_OFF, State.WAITING, State.ON_HOLD}
@@ -226,6 +231,24 @@ class OpenEnvironment:
         settings = self.project.settings
         session = cache(lambda: open_session(settings))
         return CarryingOver(self.connection, self.name, self.graph, settings, session, everything)
+
+    def look_at_arrivals(self, names: Collection[str]) -> None:
+        """Look, as the sensor does, at what has arrived of those of these datasets whose rows have to be read again.
+
+        Nobody may have looked yet: what is published by hand needs no sensor. Raises VarveError where it cannot be
+        looked at.
+        """
+        settings, of_others = self.project.settings, Owners(self.connection, self.graph.project).others(names)
+        datasets = [dataset for dataset in self.carrying_over().read_again(names) if dataset.name not in of_others]
+        unhurried = settings.model_copy(update={"sensor_seconds": math.inf})
+        look = ArrivalLook(Catalog(self.connection), unhurried, self.members, _log)
+        look.at(datasets)
+        if look.left_out:
+            first = look.left_out[0]
+            raise VarveError(
+                f"{first.dataset}: what has arrived of it cannot be looked at: {first.reason} "
+                "Its rows have to be read again for this declaration. Nothing was computed."
+            )
 
     @unless_dropped
     def take(self, wanted: Wanted) -> tuple[EnvironmentWork, Mapping[str, tuple[str, ...]]]:

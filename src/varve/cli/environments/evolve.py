@@ -29,7 +29,7 @@ from varve.planning.judgement.judgement import State
 from varve.stores.environments.promotion import LeftBehind
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     import psycopg
     from rich.console import Console
@@ -129,8 +129,9 @@ def evolve(
             if reasons:
                 with work.opened(name) as opened:
                     if dry_run:
-                        _look(opened, done, rewrite=rewrite)
+                        _look(opened, done, part, rewrite=rewrite)
                     else:
+                        opened.look_at_arrivals(part)
                         built = opened.run(
                             _wanted(opened, dataset), effects=effects, rewrite=rewrite, before=work.announcing(console)
                         )
@@ -200,11 +201,12 @@ def _wanted(opened: OpenEnvironment, dataset: str) -> Wanted:
     return Wanted(datasets=tuple(sorted({dataset, *opened.graph.downstream(dataset)})))
 
 
-def _look(opened: OpenEnvironment, done: Evolution, *, rewrite: bool) -> None:
+def _look(opened: OpenEnvironment, done: Evolution, part: Collection[str], *, rewrite: bool) -> None:
     """Find what would be done, and change nothing: what somebody has begun here before stays as that is."""
     with opened.connection.transaction(force_rollback=True):
         # As the command does that this looks ahead to.
         Environments(opened.connection).rebase(opened.name, code_too=True)
+        opened.look_at_arrivals(part)
         _find(opened, done, rewrite=rewrite)
 
 

@@ -236,6 +236,32 @@ def test_what_is_in_quarantine_holds_up_no_row_that_was_inserted_after_a_truncat
     assert sorted(str(row[2]) for row in versions(lab)) == ["anew", "changed", "one", "two"]
 
 
+def test_a_value_without_a_place_in_the_lake_holds_up_its_key_until_a_new_snapshot(
+    make_lab: Callable[..., Lab],
+) -> None:
+    """The version that it made would be missing from the history without a word."""
+    lab = make_lab(HISTORY)
+    lab.sql("insert into {t} (w, id, note) values (1, 1, 'one'), (1, 2, 'two')")
+    lab.bootstrap()
+    lab.apply()
+    for number, change in enumerate((
+        "update {t} set at = 'infinity', note = 'endless' where id = 1",
+        "update {t} set at = now(), note = 'whole' where id = 1",
+    )):  # fmt: skip
+        lab.sql(change)
+        lab.capture()
+        done = lab.apply()
+        assert done is not None
+        assert done.quarantined == number + 1
+    assert [row[2] for row in versions(lab)] == ["one", "two"]
+    assert lab.bootstrap(resnapshot=True, leave_out=True).generation == 2
+    done = lab.apply()
+    assert done is not None
+    assert done.quarantined == 0
+    assert lab.in_lake("valid_to_lsn is null") == lab.in_source()
+    assert sorted(str(row[2]) for row in versions(lab)) == ["one", "two", "whole"]
+
+
 def test_a_new_snapshot_loses_no_version_that_is_captured_and_not_applied(make_lab: Callable[..., Lab]) -> None:
     lab = make_lab(HISTORY)
     lab.sql("insert into {t} (w, id, note) values (1, 1, 'one')")

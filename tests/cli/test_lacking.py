@@ -238,7 +238,7 @@ def test_batches_of_another_generation_and_of_no_declaration_can_be_pinned_and_l
     with pytest.raises(VarveError, match="somebody has pinned 1 batch"):
         shop.varve("drop", "shop.totals")
     assert [each["owner"] for each in shop.json("history", "shop.totals", old)[0]["pins"]] == [pinned[0]["owner"]]
-    assert shop.json("unpin", "shop.totals") == {"unpinned": 1}
+    assert shop.json("unpin", "shop.totals") == {"unpinned": 1, "snapshots": []}
     shop.varve("drop", "shop.totals")
     with pytest.raises(VarveError, match="there is no dataset"):
         shop.varve("history", "shop.totals")

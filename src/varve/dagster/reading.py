@@ -22,7 +22,7 @@ from varve.catalog.catalog import Catalog
 from varve.catalog.code.generations import Generations
 from varve.catalog.environments.environments import Environments
 from varve.catalog.environments.overlay import EnvironmentCatalog
-from varve.catalog.history.history import History
+from varve.catalog.history.history import READER, History
 from varve.model.batch import BatchId
 from varve.model.broken_dataset import DatasetIsBroken
 from varve.model.errors import NotKept, UnknownPartition, VarveError, nearest, some
@@ -131,7 +131,7 @@ class Reader:
         return kept
 
     def _hold(self, history: History, dataset: Dataset, chosen: Mapping[str, Batch]) -> None:
-        owner = f"reader {os.getpid()}@{socket.gethostname()}"
+        owner = f"{READER}{os.getpid()}@{socket.gethostname()}"
         by_id: dict[BatchId, list[str]] = {}
         for path, batch in chosen.items():
             by_id.setdefault(batch.batch_id, []).append(path)

@@ -37,6 +37,8 @@ class RetainedBatches:
 
 
 NOTHING_CHANGED = "Nothing was changed."
+# How the owners of pins begin that keep batches while a process reads them. These pins expire by themselves.
+READER, COMPARISON = "reader ", "diff "
 
 
 @dataclass(frozen=True)

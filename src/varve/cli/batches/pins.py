@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from varve.catalog.catalog import Catalog
+from varve.catalog.history.history import COMPARISON, READER, History
 from varve.cli.batches.history import current_ids, known, matching_partitions, opened, session
 from varve.cli.batches.published_with import batches_beside
 from varve.cli.context import chosen_settings
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from varve.catalog.history.history import History
     from varve.model.dataset import Dataset
 
 # How the names begin that tables give to what was published with pinned batches.
@@ -108,7 +108,9 @@ class Unpinned:
 
 
 def unpin(dataset_name: str, words: Sequence[str], *, batch: int | None, owner: str | None) -> Unpinned:
-    """Take pins off, also those of what `pin` pins with it: those of `owner`, or everybody's but those of snapshots.
+    """Take pins off, also those of what `pin` pins with it: those of `owner`, or those of all people.
+
+    Without `owner` the pins of snapshots stay, and those of processes that read the batches now, which expire.
 
     With the last pin of a snapshot the table loses the tag of that name. Raises VarveError where no pin was taken off.
     """
@@ -124,7 +126,8 @@ def unpin(dataset_name: str, words: Sequence[str], *, batch: int | None, owner: 
         if owner is None:
             everybody = {each for name, batches in unpinned.items() for each in past.owners(name, paths, among=batches)}
             snapshots = {name for each in everybody if (name := _snapshot_of(each))}
-            owners = {each for each in everybody if not _snapshot_of(each)}
+            of_processes = {each for each in everybody if each.startswith((READER, COMPARISON))}
+            owners = {each for each in everybody - of_processes if not _snapshot_of(each)}
         before = {name: past.owners(name) for name in unpinned}
         with past.connection.transaction():
             taken = sum(
@@ -137,7 +140,8 @@ def unpin(dataset_name: str, words: Sequence[str], *, batch: int | None, owner: 
     result = Unpinned(dataset.name, taken, tuple(sorted(snapshots)))
     if not taken:
         whose = f" of {owner}" if owner else " to take off" if snapshots else ""
-        message = f"there is no pin{whose} on {dataset} {' '.join(words)}; `varve history` shows them. {result.kept}"
+        where = " ".join([str(dataset), *words])
+        message = f"there is no pin{whose} on {where}; `varve history` shows them. {result.kept}"
         raise VarveError(message.strip())
     return result
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from varve.catalog.catalog import Catalog
 from varve.catalog.environments.environments import Environments
 from varve.catalog.environments.overlay import EnvironmentCatalog
+from varve.catalog.history.history import COMPARISON, History
 from varve.cli.selection import matching, moment
 from varve.model.batch import BatchId
 from varve.model.errors import NotKept, UnknownPartition, some
@@ -25,7 +26,6 @@ from varve.model.errors import NotKept, UnknownPartition, some
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from varve.catalog.history.history import History
     from varve.model.batch import Batch
     from varve.model.dataset import Dataset
 
@@ -131,7 +131,7 @@ def refuse_swept(side: Side, partitions: Sequence[str]) -> None:
 @contextmanager
 def held(history: History, side: Side, partitions: Sequence[str]) -> Iterator[None]:
     """Keep the batches of these partitions from sweeps, as long as they are read."""
-    owner = f"diff {os.getpid()}@{socket.gethostname()}"
+    owner = f"{COMPARISON}{os.getpid()}@{socket.gethostname()}"
     by_id: dict[BatchId, list[str]] = {}
     for path in partitions:
         by_id.setdefault(side.batches[path].batch_id, []).append(path)

@@ -483,7 +483,15 @@ def test_a_snapshot_is_let_go_of_by_its_name_only(
     snapshot.take(name, None)
     pins.pin(sales.name, [], batch=first.millis, owner="ann", reason="an audit", expires_at=None)
     builder.publish(sales, {PARIS: sold("two")})
-    unpinned = pins.unpin(sales.name, [], batch=None, owner=None)
+    with connect(builder.settings, application="a reader") as connection:
+        history, now = History(connection), dt.datetime.now(dt.UTC)
+        for owner in ("reader 7@host", "diff 8@host"):
+            history.pin(
+                sales.name, first, [PARIS.path], owner=owner, reason="being read", expires_at=now + dt.timedelta(1)
+            )
+        unpinned = pins.unpin(sales.name, [], batch=None, owner=None)
+        assert history.owners(sales.name) == {f"snapshot {name}", "reader 7@host", "diff 8@host"}
+        history.unpin(sales.name, first, owners=["reader 7@host", "diff 8@host"])
     assert (unpinned.count, unpinned.snapshots) == (1, (name,)), "that of ann"
     assert f"varve unpin {sales.name} --owner 'snapshot {name}'" in unpinned.kept
     for batch in (None, first.millis):

@@ -274,6 +274,9 @@ def test_a_file_that_would_import_the_other_projects_assets_is_refused(tmp_path:
     (two.assets / "orders.py").write_text("from assets.prices import PRICE\n")
     with pytest.raises(NoProject, match=r"orders\.py:1 imports assets, which in this process is .*another project"):
         discover(two)
+    # What is no Python imports nothing; it is told as a broken dataset.
+    (two.assets / "orders.py").write_text("this is no Python\n")
+    assert [broken.file for broken in load_project(two).graph.broken] == ["assets/orders.py"]
 
 
 def test_a_package_that_python_finds_first_is_named_with_the_folder(tmp_path: Path) -> None:

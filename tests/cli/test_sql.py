@@ -177,6 +177,11 @@ def test_fmt_takes_the_mark_of_windows_and_refuses_what_is_no_utf_8(tmp_path: Pa
     done = CliRunner().invoke(app, ["fmt", str(file)])
     assert isinstance(done.exception, VarveError)
     assert "sales.sql:1: the file is no UTF-8" in str(done.exception)
+    # A file before it is not laid out either, as the error says.
+    before = tmp_path / "before.sql"
+    before.write_text(text.replace("\n", " "))
+    assert "Nothing was laid out" in str(CliRunner().invoke(app, ["fmt", str(tmp_path)]).exception)
+    assert before.read_text() == text.replace("\n", " ")
 
 
 def test_fmt_leaves_what_editors_lay_beside_files_alone(tmp_path: Path) -> None:

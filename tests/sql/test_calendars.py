@@ -166,7 +166,12 @@ def test_a_calendar_that_nobody_may_read_is_told_and_stops_no_other_file(
 
 
 def test_a_mistake_in_a_calendar_is_told_at_its_line(tmp_path: Path) -> None:
-    message = told(tmp_path, "2026-11-23\n2026-11-24, 2026-11-28\n2026-11-25\n", prices=FILES["prices"])
+    faulty = "2026-11-23\n2026-11-24, 2026-11-28\n2026-11-25\n"
+    message = told(tmp_path, faulty, prices=FILES["prices"])
+    # It is the reason of the dataset that names it, which nothing was said of.
+    (broken,) = load_usable(tmp_path / "assets").broken
+    assert broken.errors
+    assert "nyse.calendar:3:1: calendar nyse, line 3" in broken.reason
     assert message.startswith("assets/nyse.calendar:3:1: calendar nyse, line 3: the window from 2026-11-25 overlaps")
     assert "    2026-11-25\n    ^^^^^^^^^^" in message
 

@@ -152,7 +152,8 @@ def fmt(console: Console, paths: Sequence[Path], *, only_check: bool) -> None:
         for path in paths or [chosen_project().assets]
         for file in (files_of(path, "**/*.sql") if path.is_dir() else [path])
     ]
-    changed = []
+    # All are looked at before the first is written.
+    changed: dict[Path, str] = {}
     for file in files:
         if not file.is_file():
             raise VarveError(f"there is no file {file}.")
@@ -162,11 +163,11 @@ def fmt(console: Console, paths: Sequence[Path], *, only_check: bool) -> None:
             raise VarveError(f"{file}:{line}: the file is no UTF-8; save it as UTF-8. Nothing was laid out.")
         laid_out = formatted(source)
         if laid_out != source.text:
-            changed.append(str(file))
-            if not only_check:
-                file.write_text(laid_out, encoding="utf-8")
+            changed[file] = laid_out
     if only_check and changed:
-        raise VarveError(f"not laid out: {', '.join(changed)}; run `varve fmt`.")
+        raise VarveError(f"not laid out: {', '.join(map(str, changed))}; run `varve fmt`.")
+    for file, laid_out in changed.items():
+        file.write_text(laid_out, encoding="utf-8")
     outcome = "were laid out" if changed else "files are laid out"
     console.print(f"{len(changed) or len(files)} {outcome}.", highlight=False)
 

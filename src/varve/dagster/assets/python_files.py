@@ -295,7 +295,12 @@ def _by_place(folder: Path, other: Path) -> str:
 def _own_imports(folder: Path) -> Iterator[str]:
     """The lines, as `file:line`, that import the folder's package by its name."""
     for file in files_of(folder, "**/*.py"):
-        for node in ast.walk(ast.parse(file.read_bytes(), str(file))):
+        try:
+            tree = ast.parse(file.read_bytes(), str(file))
+        except (OSError, SyntaxError, ValueError):
+            # It is told when it is loaded, and imports nothing.
+            continue
+        for node in ast.walk(tree):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             if isinstance(node, ast.ImportFrom) and not node.level and node.module:
                 names = [node.module]

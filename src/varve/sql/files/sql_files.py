@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from varve.model.broken_dataset import BrokenDataset, DatasetIsBroken
 from varve.sql.answers import Answers
 from varve.sql.sql_asset import SqlAsset
+from varve.sql.syntax.clauses.timeseries import calendar_files
 from varve.sql.syntax.errors import SqlErrors
 from varve.sql.values import ValueAnswers
 
@@ -107,7 +108,7 @@ def broken_datasets(
     for problem in sorted(set(problems), key=lambda problem: (problem.source.path, problem.span, problem.message)):
         errors.setdefault(problem.source.path, []).append(str(problem))
     broken = [
-        BrokenDataset(name, source.path, tuple(errors.get(source.path, ())), rejected=rejected_in(source))
+        BrokenDataset(name, source.path, _errors_of(source, errors), rejected=rejected_in(source))
         for source, name in unread.items()
     ]
     # A name that two files declare belongs to neither; the problem is reported in one of them.
@@ -121,7 +122,7 @@ def broken_datasets(
     # One of them may declare what nobody else does.
     nameless = tuple(error for each in broken if not each.name for error in each.errors[:1])
     for draft in drafts:
-        own = tuple(errors.get(draft.source.path, ())) or twice.get(draft.name, ())
+        own = _errors_of(draft.source, errors) or twice.get(draft.name, ())
         waits_for = tuple(name for name in draft.reads if name in unusable or name not in datasets)
         if own or waits_for or draft.name not in assets:
             dataset = datasets.get(draft.name)
@@ -137,3 +138,10 @@ def broken_datasets(
                 )
             )  # fmt: skip
     return broken
+
+
+def _errors_of(source: SourceFile, errors: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
+    """Return the errors of a file; where it has none, those of the calendars that it names."""
+    if source.path in errors or not errors:
+        return tuple(errors.get(source.path, ()))
+    return tuple(error for file in calendar_files(source) for error in errors.get(str(file), ()))

@@ -245,11 +245,16 @@ def calendar_file(source: SourceFile, name: str) -> Path | None:
     return next((path for folder in _folders(source) if (root / (path := folder / f"{name}{ENDING}")).is_file()), None)
 
 
+def calendar_files(source: SourceFile) -> list[Path]:
+    """Return the files of the calendars that a SQL file names, relative to the same root."""
+    files = [calendar_file(source, name) for name in _NAMED.findall(source.text)]
+    return [file for file in files if file is not None]
+
+
 def calendar_texts(source: SourceFile) -> str:
     """Return the texts of the calendars that a SQL file names, of which it is compiled; "" where it names none."""
-    files = [calendar_file(source, name) for name in _NAMED.findall(source.text)]
     root = Path(source.root)
-    return "\n".join(_text(root / file) for file in files if file is not None)
+    return "\n".join(_text(root / file) for file in calendar_files(source))
 
 
 def _text(file: Path) -> str:

@@ -2,14 +2,13 @@
 
 Its runs have a Dagster instance of their own, in Varve's home: they are no part of what Dagster shows of production.
 
-Not here: the overlay that they write (varve/catalog/environments) and promoting it (varve/stores/environments).
+Not here: what arrives there (environment_arrivals.py), the overlay that runs write (varve/catalog/environments) and
+promoting it (varve/stores/environments).
 """
 
 from __future__ import annotations
 
 import json
-import logging
-import math
 import uuid
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -22,14 +21,12 @@ import pendulum
 from varve.catalog.catalog import Catalog
 from varve.catalog.code.code_states import CodeStates
 from varve.catalog.code.generations import Generations
-from varve.catalog.code.owners import Owners
 from varve.catalog.environments.dropped import unless_dropped
 from varve.catalog.environments.environments import Environments
 from varve.catalog.environments.facts import EnvironmentFacts, codes_of
 from varve.catalog.environments.overlay import EnvironmentCatalog
 from varve.catalog.planning.facts import living
 from varve.catalog.traces import Traces
-from varve.dagster.automation.arriving import ArrivalLook
 from varve.dagster.automation.planner_facts import limits_of
 from varve.dagster.automation.requesting import acceptable, run_request
 from varve.dagster.carrying_over import CarryingOver
@@ -38,18 +35,17 @@ from varve.dagster.driver import RUN_CONFIG, failure_reason
 from varve.dagster.instance import open_instance
 from varve.dagster.partitions.dynamic_sets import PartitionSets
 from varve.dagster.partitions.sets_sensor import grow, sets_of
-from varve.model.errors import BadInput, VarveError, counted, nearest, some
+from varve.model.errors import VarveError, counted, some
 from varve.model.partitions.partitioning import base_set, dagster_text
 from varve.planning.environment_runs import Wanted, needed
 from varve.planning.judgement.judgement import State
 from varve.planning.judgement.judging import RetryLimits
 from varve.planning.reconcile import Planner
-from varve.planning.requested import AGAIN_TAG, EFFECTS_TAG, ENVIRONMENT_TAG, LANDING_TAG
+from varve.planning.requested import AGAIN_TAG, EFFECTS_TAG, ENVIRONMENT_TAG
 from varve.planning.run_requests import parts_of
 from varve.services.folders import environment_home
 from varve.services.postgres import connect
 from varve.services.spark import open_session
-from varve.sources.landing import listing
 from varve.sources.landing.corrections import CorrectedFiles
 from varve.stores.open import open_store
 
@@ -67,7 +63,6 @@ if TYPE_CHECKING:
     from varve.project import Project
     from varve.services.settings import Settings
 
-_log = logging.getLogger(__name__)
 # Of what a person has asked for, an attempt that failed or was killed keeps nothing waiting.
 _AT_ONCE = RetryLimits(attempts=1_000_000, first=0.0, most=0.0)
 _STUCK = {State.FAILED, State.BACKING_OFF, State.WAITING, State.ON_HOLD}
@@ -232,24 +227,6 @@ class OpenEnvironment:
         session = cache(lambda: open_session(settings))
         return CarryingOver(self.connection, self.name, self.graph, settings, session, everything)
 
-    def look_at_arrivals(self, names: Collection[str]) -> None:
-        """Look, as the sensor does, at what has arrived of those of these datasets whose rows have to be read again.
-
-        Nobody may have looked yet: what is published by hand needs no sensor. Raises VarveError where it cannot be
-        looked at.
-        """
-        settings, of_others = self.project.settings, Owners(self.connection, self.graph.project).others(names)
-        datasets = [dataset for dataset in self.carrying_over().read_again(names) if dataset.name not in of_others]
-        unhurried = settings.model_copy(update={"sensor_seconds": math.inf})
-        look = ArrivalLook(Catalog(self.connection), unhurried, self.members, _log)
-        look.at(datasets)
-        if look.left_out:
-            first = look.left_out[0]
-            raise VarveError(
-                f"{first.dataset}: what has arrived of it cannot be looked at: {first.reason} "
-                "Its rows have to be read again for this declaration. Nothing was computed."
-            )
-
     @unless_dropped
     def take(self, wanted: Wanted) -> tuple[EnvironmentWork, Mapping[str, tuple[str, ...]]]:
         """Take, of the wanted partitions that are due, those that were made like it before, and compute nothing.
@@ -267,49 +244,6 @@ class OpenEnvironment:
             if sum(done.taken.values()) == count:
                 return done, plan.due
 
-    @unless_dropped
-    def land(self, dataset_name: str, file: Path, values: Mapping[str, str]) -> str:
-        """Take a landing file into the overlay, in the place of the one of production; returns its partition.
-
-        The file is copied into the environment's own landing folder. Raises BadInput for a dataset without landing
-        files, one that grows file by file, and for values that are no partition; VarveError where the file cannot be
-        read, or its rows cannot be taken.
-        """
-        dataset = self.graph.datasets.get(dataset_name)
-        if dataset is None:
-            raise VarveError(f"there is no dataset {dataset_name!r}.{nearest(dataset_name, self.graph.datasets)}")
-        several = dataset.landing and listing.pattern_of(dataset).many
-        if not dataset.landing or dataset.incremental is not None or several:
-            kind = (
-                "it has no landing files" if not dataset.landing
-                else "its partitions may have several files, so that no file can take the place of a partition's"
-                if several else "its partitions grow file by file"
-            )  # fmt: skip
-            raise BadInput(f"{dataset}: {kind}; nothing can be landed into environment {self.name}. Nothing was read.")
-        if values and not dataset.partitioning.dimensions:
-            words = " ".join(f"{column}={text}" for column, text in values.items())
-            raise BadInput(f"{dataset} has no partitions; leave {words} out. Nothing was read.")
-        if set(values) != set(dataset.partitioning.names):
-            raise BadInput(
-                f"{dataset}: a file is of one partition; name it: "
-                f"{' '.join(f'{name}=...' for name in dataset.partitioning.names)}. Nothing was read."
-            )
-        key = dataset.partitioning.parsed(values)
-        dagster_key, corrections = dataset.partitioning.dagster_key(key), self.corrections
-        corrections.keep(dataset, key, file)
-        Environments(self.connection).set_code(self.name, self.graph)
-        Generations(self.connection).enter(self.name, self.graph)
-        job = self._job([dg.AssetKey([dataset.db, dataset.table])])
-        tags = {ENVIRONMENT_TAG: self.name, LANDING_TAG: str(corrections.folder)}
-        result = job.execute_in_process(
-            run_config=RUN_CONFIG, instance=self.instance, partition_key=dagster_key, tags=tags,
-            raise_on_error=False,
-            asset_selection=[dg.AssetKey([dataset.db, dataset.table])],
-        )  # fmt: skip
-        if not result.success:
-            raise VarveError(f"{file} was not taken into environment {self.name}: {failure_reason(result)}")
-        return key.path
-
     @property
     def corrections(self) -> CorrectedFiles:
         """The files that were landed into the environment."""
@@ -317,7 +251,8 @@ class OpenEnvironment:
         folder = _home(settings, self.name) / "landing"
         return CorrectedFiles(self.connection, self.graph, self.name, folder, settings.landing)
 
-    def _job(self, selection: Sequence[dg.AssetKey]) -> dg.JobDefinition:
+    def job(self, selection: Sequence[dg.AssetKey]) -> dg.JobDefinition:
+        """The job of these assets, as the project defines them."""
         definitions = self.project.module(self.project.definitions).defs
         job: dg.JobDefinition = definitions.get_repository_def().get_implicit_job_def_for_assets(selection)
         return job
@@ -355,7 +290,7 @@ class OpenEnvironment:
             AGAIN_TAG: "yes",
             **({EFFECTS_TAG: "yes"} if effects else {}),
         }
-        job = self._job(request.asset_selection or ())
+        job = self.job(request.asset_selection or ())
         result = job.execute_in_process(
             run_config=RUN_CONFIG, instance=self.instance, asset_selection=list(request.asset_selection or ()),
             partition_key=request.partition_key, tags=tags, raise_on_error=False,

@@ -149,12 +149,12 @@ def unpin(
     words: Words = None,
     *,
     batch: Annotated[int | None, typer.Option(help="Which batch; default: every pinned one.")] = None,
-    owner: Annotated[str | None, typer.Option(help="Whose pins; default: everybody's but snapshots'.")] = None,
+    owner: Annotated[str | None, typer.Option(help="Whose pins; default: those of all people.")] = None,
     as_json: Json = False,
 ) -> None:
     """Take pins off: the next sweep may take the batches, as its policy says.
 
-    Those of `varve snapshot NAME` only with --owner 'snapshot NAME'.
+    Those of `varve snapshot NAME` only with --owner 'snapshot NAME'. Those of running readers expire by themselves.
     """
     from varve.cli.batches import pins
 

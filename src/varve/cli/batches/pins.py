@@ -126,6 +126,7 @@ def unpin(dataset_name: str, words: Sequence[str], *, batch: int | None, owner: 
         if owner is None:
             everybody = {each for name, batches in unpinned.items() for each in past.owners(name, paths, among=batches)}
             snapshots = {name for each in everybody if (name := _snapshot_of(each))}
+            # A reader has no other hold on a batch that is not current.
             of_processes = {each for each in everybody if each.startswith((READER, COMPARISON))}
             owners = {each for each in everybody - of_processes if not _snapshot_of(each)}
         before = {name: past.owners(name) for name in unpinned}
@@ -139,7 +140,7 @@ def unpin(dataset_name: str, words: Sequence[str], *, batch: int | None, owner: 
             _name_pinned(past, known(past, name), batches, {tag for each in gone if (tag := _snapshot_of(each))})
     result = Unpinned(dataset.name, taken, tuple(sorted(snapshots)))
     if not taken:
-        whose = f" of {owner}" if owner else " to take off" if snapshots else ""
+        whose = f" of {owner}" if owner else " to take off"
         where = " ".join([str(dataset), *words])
         message = f"there is no pin{whose} on {where}; `varve history` shows them. {result.kept}"
         raise VarveError(message.strip())

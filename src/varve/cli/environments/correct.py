@@ -112,6 +112,8 @@ def _in_environment(
 
     `begun`: whether an earlier call has made it.
     """
+    from varve.dagster.environment_arrivals import land
+
     keep = begun and not dry_run
     try:
         with work.opened(environment, shown=False) as opened:
@@ -124,7 +126,7 @@ def _in_environment(
             for path, file in files.items():
                 if console is not None:
                     console.print(f"{dataset} {path}: {file}", markup=False, highlight=False, soft_wrap=True)
-                opened.land(dataset.name, file, dict(parse_path(path)))
+                land(opened, dataset.name, file, dict(parse_path(path)))
             # From here on something was computed that another attempt can use.
             keep = True
             done = opened.run(Wanted(paths=follows), effects=effects, before=work.announcing(console))

@@ -107,6 +107,8 @@ def evolve(
     nothing, or, unless it may be `incomplete`, a partition that readers have cannot be made; what was computed stays,
     and the same call goes on.
     """
+    from varve.dagster.environment_arrivals import look_at_arrivals
+
     graph, dataset = chosen_graph(), dataset.replace("/", ".")
     part, name = _part(graph, dataset), environment_of(dataset)
     with work.connected("evolve") as connection, held(connection, name):
@@ -131,7 +133,7 @@ def evolve(
                     if dry_run:
                         _look(opened, done, part, rewrite=rewrite)
                     else:
-                        opened.look_at_arrivals(part)
+                        look_at_arrivals(opened, part)
                         built = opened.run(
                             _wanted(opened, dataset), effects=effects, rewrite=rewrite, before=work.announcing(console)
                         )
@@ -203,10 +205,12 @@ def _wanted(opened: OpenEnvironment, dataset: str) -> Wanted:
 
 def _look(opened: OpenEnvironment, done: Evolution, part: Collection[str], *, rewrite: bool) -> None:
     """Find what would be done, and change nothing: what somebody has begun here before stays as that is."""
+    from varve.dagster.environment_arrivals import look_at_arrivals
+
     with opened.connection.transaction(force_rollback=True):
         # As the command does that this looks ahead to.
         Environments(opened.connection).rebase(opened.name, code_too=True)
-        opened.look_at_arrivals(part)
+        look_at_arrivals(opened, part)
         _find(opened, done, rewrite=rewrite)
 
 

@@ -262,12 +262,14 @@ def _of_earlier_code(environment: OpenEnvironment) -> list[str]:
 
 
 def land(name: str, dataset: str, file: Path, words: Sequence[str]) -> str:
-    """Take a landing file into an environment; return its partition. Raises what `OpenEnvironment.land` raises."""
+    """Take a landing file into an environment; return its partition. Raises what `environment_arrivals.land` does."""
+    from varve.dagster.environment_arrivals import land as land_in
+
     values = by_column(word for word in words if "=" in word)
     if any("=" not in word for word in words):
         raise BadInput(f"{' '.join(words)}: write column=value. Nothing was read.")
     with opened(name) as environment:
-        return environment.land(dataset.replace("/", "."), file, values)
+        return land_in(environment, dataset.replace("/", "."), file, values)
 
 
 def values_of(environment: Environment) -> dict[str, Any]:

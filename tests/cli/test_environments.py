@@ -29,7 +29,7 @@ from varve.cli.app import app
 from varve.cli.environments import following, work
 from varve.dagster.assets.sql_folders import forget_files
 from varve.dagster.discovery import load_project
-from varve.dagster.environments import EnvironmentWork, OpenEnvironment
+from varve.dagster.environments.open_environment import EnvironmentWork, OpenEnvironment
 from varve.model.errors import BadInput, VarveError
 from varve.project import Project
 from varve.services.postgres import connect

@@ -1,6 +1,6 @@
 """Which partitions a run in an environment is about: those that were asked for, and all that they read.
 
-Not here: which of them are due (judgement), and running them (varve/dagster/environments.py).
+Not here: which of them are due (judgement), and running them (varve/dagster/environments).
 """
 
 from __future__ import annotations

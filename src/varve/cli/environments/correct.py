@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from varve.dagster.environments import EnvironmentWork, OpenEnvironment
+    from varve.dagster.environments.open_environment import EnvironmentWork, OpenEnvironment
     from varve.model.dataset import Dataset
     from varve.planning.graph import Graph
     from varve.stores.environments.promotion import LeftBehind
@@ -112,7 +112,7 @@ def _in_environment(
 
     `begun`: whether an earlier call has made it.
     """
-    from varve.dagster.environment_arrivals import land
+    from varve.dagster.environments.arrivals import land
 
     keep = begun and not dry_run
     try:

@@ -3,7 +3,7 @@
 It does with an environment of its own what anybody can do with one: compute there, then promote. A killed one goes on
 where it was, because what was computed is kept.
 
-Not here: the environment (varve/dagster/environments.py) and the promotion (varve/stores/environments).
+Not here: the environment (varve/dagster/environments) and the promotion (varve/stores/environments).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     import psycopg
     from rich.console import Console
 
-    from varve.dagster.environments import EnvironmentWork, OpenEnvironment
+    from varve.dagster.environments.open_environment import EnvironmentWork, OpenEnvironment
     from varve.planning.graph import Graph
 
 # The longest name of an environment, without what each of these begins with.
@@ -107,7 +107,7 @@ def evolve(
     nothing, or, unless it may be `incomplete`, a partition that readers have cannot be made; what was computed stays,
     and the same call goes on.
     """
-    from varve.dagster.environment_arrivals import look_at_arrivals
+    from varve.dagster.environments.arrivals import look_at_arrivals
 
     graph, dataset = chosen_graph(), dataset.replace("/", ".")
     part, name = _part(graph, dataset), environment_of(dataset)
@@ -205,7 +205,7 @@ def _wanted(opened: OpenEnvironment, dataset: str) -> Wanted:
 
 def _look(opened: OpenEnvironment, done: Evolution, part: Collection[str], *, rewrite: bool) -> None:
     """Find what would be done, and change nothing: what somebody has begun here before stays as that is."""
-    from varve.dagster.environment_arrivals import look_at_arrivals
+    from varve.dagster.environments.arrivals import look_at_arrivals
 
     with opened.connection.transaction(force_rollback=True):
         # As the command does that this looks ahead to.

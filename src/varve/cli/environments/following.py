@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from varve.catalog.environments.environments import Environments
 from varve.cli.context import chosen_settings
 from varve.cli.environments import work
-from varve.dagster.environments import EnvironmentWork
+from varve.dagster.environments.open_environment import EnvironmentWork
 from varve.model.errors import BadInput, VarveError
 from varve.services.postgres import connect
 

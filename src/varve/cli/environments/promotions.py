@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from varve.catalog.code.promotions import PromotionPlan
-    from varve.dagster.environments import EnvironmentWork, OpenEnvironment
+    from varve.dagster.environments.open_environment import EnvironmentWork, OpenEnvironment
 
 # How often what production has moved meanwhile is computed again before a promotion gives up.
 _ROUNDS = 3

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     import psycopg
     from rich.console import Console
 
-    from varve.dagster.environments import EnvironmentWork, OpenEnvironment
+    from varve.dagster.environments.open_environment import EnvironmentWork, OpenEnvironment
     from varve.planning.run_requests import Run
     from varve.stores.store import Store
 
@@ -262,8 +262,8 @@ def _of_earlier_code(environment: OpenEnvironment) -> list[str]:
 
 
 def land(name: str, dataset: str, file: Path, words: Sequence[str]) -> str:
-    """Take a landing file into an environment; return its partition. Raises what `environment_arrivals.land` does."""
-    from varve.dagster.environment_arrivals import land as land_in
+    """Take a landing file into an environment; return its partition. Raises what `arrivals.land` does."""
+    from varve.dagster.environments.arrivals import land as land_in
 
     values = by_column(word for word in words if "=" in word)
     if any("=" not in word for word in words):
@@ -292,7 +292,7 @@ def values_of(environment: Environment) -> dict[str, Any]:
 @contextmanager
 def opened(name: str, *, shown: bool = True) -> Iterator[OpenEnvironment]:
     """Open an environment with the code of the project. Raises what `opened_environment` raises."""
-    from varve.dagster.environments import opened_environment
+    from varve.dagster.environments.open_environment import opened_environment
 
     with opened_environment(chosen_project(), name, shown=shown) as environment:
         yield environment

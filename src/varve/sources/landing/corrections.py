@@ -5,7 +5,7 @@ of the promotion the arrival is recorded first, and the file is put in place las
 the end waits for the transaction, and then finds nothing new. Where the transaction fails after all, what lay there
 before is put back; where the process is killed just then, the file is there, and production takes it like any other.
 
-Not here: reading such files in the environment (varve/dagster/environments.py), and the promotion
+Not here: reading such files in the environment (varve/dagster/environments), and the promotion
 (varve/stores/environments/promoter.py).
 """
 

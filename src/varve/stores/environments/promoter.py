@@ -3,7 +3,7 @@
 Whether that leaves production consistent is asked in the transaction, after the pointers have moved (closure.py). Where
 it does not, everything is taken back.
 
-Not here: computing in an environment (varve/dagster/environments.py).
+Not here: computing in an environment (varve/dagster/environments).
 """
 
 from __future__ import annotations

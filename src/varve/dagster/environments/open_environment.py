@@ -2,7 +2,7 @@
 
 Its runs have a Dagster instance of their own, in Varve's home: they are no part of what Dagster shows of production.
 
-Not here: what arrives there (environment_arrivals.py), the overlay that runs write (varve/catalog/environments) and
+Not here: what arrives there (arrivals.py), the overlay that runs write (varve/catalog/environments) and
 promoting it (varve/stores/environments).
 """
 
@@ -29,9 +29,9 @@ from varve.catalog.planning.facts import living
 from varve.catalog.traces import Traces
 from varve.dagster.automation.planner_facts import limits_of
 from varve.dagster.automation.requesting import acceptable, run_request
-from varve.dagster.carrying_over import CarryingOver
 from varve.dagster.discovery import load_project
 from varve.dagster.driver import RUN_CONFIG, failure_reason
+from varve.dagster.environments.carrying_over import CarryingOver
 from varve.dagster.instance import open_instance
 from varve.dagster.partitions.dynamic_sets import PartitionSets
 from varve.dagster.partitions.sets_sensor import grow, sets_of

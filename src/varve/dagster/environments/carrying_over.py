@@ -4,7 +4,7 @@ What comes from outside is never fetched again where the rows that were taken sa
 others may be gone. Windows that keep what earlier code has made of them (FORWARD FROM) are never computed with the code
 of now. With `everything`, computed datasets are carried over too.
 
-Not here: how a batch is rewritten (varve/stores/environments/rewriting.py), and what is computed (environments.py).
+Not here: how a batch is rewritten (varve/stores/environments/rewriting.py), and what is computed (open_environment.py).
 """
 
 from __future__ import annotations

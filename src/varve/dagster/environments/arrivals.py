@@ -1,6 +1,6 @@
 """What arrives in an environment: files that a person lands there, and what lies in production's landing folders.
 
-Not here: computing what follows from it (environments.py), and the files themselves (varve/sources/landing).
+Not here: computing what follows from it (open_environment.py), and the files themselves (varve/sources/landing).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
     from pathlib import Path
 
-    from varve.dagster.environments import OpenEnvironment
+    from varve.dagster.environments.open_environment import OpenEnvironment
 
 _log = logging.getLogger(__name__)
 

@@ -112,7 +112,10 @@ def main() -> None:
     parser.add_argument("--times", type=int, default=2, help="how often each runs; the last time counts")
     parser.add_argument("--slow", type=int, default=0, help="print so many slow statements of what misses its goal")
     given = parser.parse_args()
-    size = CatalogSize(given.datasets, given.partitions, given.rounds, given.large)
+    try:
+        size = CatalogSize(given.datasets, given.partitions, given.rounds, given.large)
+    except ValueError as error:
+        parser.error(str(error))
     console = Console(width=120)
     with _home(given.home) as settings, connect(settings, application="varve benchmark") as connection:
         graph = graph_of(size)

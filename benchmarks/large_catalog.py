@@ -134,6 +134,12 @@ class CatalogSize:
     large: int = 100_000
     together: int = 10
 
+    def __post_init__(self) -> None:
+        if self.datasets < 2 * LAYERS:
+            raise ValueError(
+                f"A catalog of {LAYERS} layers needs {2 * LAYERS} datasets or more, and {self.datasets} were asked for."
+            )
+
     @property
     def width(self) -> int:
         """How many datasets a layer has."""

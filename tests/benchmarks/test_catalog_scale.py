@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def test_every_command_runs_over_a_small_catalog(tmp_path: Path) -> None:
-    size = ["--datasets", "12", "--partitions", "120", "--rounds", "3", "--large", "12", "--times", "1"]
+    size = ["--datasets", "20", "--partitions", "120", "--rounds", "3", "--large", "12", "--times", "1"]
     run = subprocess.run(
         [sys.executable, "-m", "benchmarks.catalog_scale", *size, "--home", str(tmp_path)],
         capture_output=True, text=True, check=False, timeout=300,

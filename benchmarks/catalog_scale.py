@@ -38,6 +38,7 @@ from varve.cli.plan import show as show_command
 from varve.cli.plan import why
 from varve.cli.servers import services
 from varve.dagster.automation import report
+from varve.dagster.discovery import LoadedProject
 from varve.dagster.instance import open_instance
 from varve.observe.cost_statements import CostsBy
 from varve.planning.reconcile import Limits, Planner
@@ -291,7 +292,9 @@ def _commands_over(graph: Graph) -> Iterator[None]:
     """Let the commands work on this graph, and on stores without files."""
     modules = (doctor, sweep, rollback)
     with contextlib.ExitStack() as stack:
-        stack.enter_context(patch("varve.dagster.discovery.graph_of_project", lambda _: graph))
+        stack.enter_context(
+            patch("varve.dagster.discovery.load_project", lambda project: LoadedProject(project, (), graph))
+        )
         for module in modules:
             stack.enter_context(patch.object(module, "open_store", lambda *_: NoFiles()))
         yield

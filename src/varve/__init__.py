@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from varve import testing
     from varve.cdc.captured_table import CapturedTable
-    from varve.dagster.assets.captured import captured_asset
     from varve.dagster.assets.context import partitions_of
+    from varve.dagster.assets.datasets import captured_asset
     from varve.dagster.assets.datasets import dataset_asset as asset
     from varve.dagster.assets.sql_folders import sql_datasets
     from varve.dagster.automation.schedules import partition_schedule
@@ -150,7 +150,7 @@ _PLACES = {
     "VarveError": "varve.model.errors",
     "VarveProject": "varve.dagster.component",
     "asset": "varve.dagster.assets.datasets:dataset_asset",
-    "captured_asset": "varve.dagster.assets.captured",
+    "captured_asset": "varve.dagster.assets.datasets",
     "definitions": "varve.dagster.definitions",
     "function": "varve.model.function",
     "open": "varve.dagster.reading:open_project",

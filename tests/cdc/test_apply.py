@@ -9,8 +9,7 @@ import pytest
 
 from tests.cdc.lab import DEFAULT, UNKEYED
 from tests.support.project import PROJECT
-from varve.dagster.assets.captured import captured_asset
-from varve.dagster.assets.datasets import dataset_asset, graph_of
+from varve.dagster.assets.datasets import captured_asset, dataset_asset, graph_of
 from varve.dagster.automation.reconciling import Reconciler
 from varve.model.batch import Input
 from varve.model.dataset import Dataset, StoreKind

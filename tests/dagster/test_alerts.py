@@ -30,7 +30,8 @@ from varve.cdc.capture.positions import Positions
 from varve.cdc.captured_table import CapturedTable, ChangeFiles, ChangeFormat
 from varve.cdc.lag import capture_facts
 from varve.cli.app import app
-from varve.dagster.assets.datasets import dataset_asset, freshness_policy, graph_of
+from varve.dagster.assets.asset_definitions import freshness_policy
+from varve.dagster.assets.datasets import dataset_asset, graph_of
 from varve.dagster.automation.alerting import evaluate
 from varve.dagster.definitions import build_defs
 from varve.model.batch import Input, StagedBatch

@@ -9,10 +9,12 @@ import uuid
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import dagster as dg
 import pytest
 
 import varve
 from tests.support.sales import DAY, sales_dataset
+from varve.dagster.assets.datasets import RESERVED
 from varve.dagster.assets.function_code import code_of_function
 from varve.dagster.assets.python_files import broken_modules, python_assets
 from varve.dagster.definitions import build_defs
@@ -179,6 +181,29 @@ def test_an_argument_that_nothing_fills_is_refused_by_name() -> None:
             varve.asset(SALES, code_version="1")(compute)
     made = varve.asset(SALES, code_version="1", reads={"sales": SALES_OF_OTHERS})(lambda _, sales: sales)
     assert made(None, 1) == 1
+
+
+def test_an_entry_that_the_function_does_not_take_is_refused_by_name() -> None:
+    with pytest.raises(VarveError, match=r"`reads` names others, which its function of_sales does not take"):
+
+        @varve.asset(SALES, reads={"others": SALES_OF_OTHERS})
+        def of_sales(context: Any) -> None: ...
+
+    made = varve.asset(SALES, reads={"others": SALES_OF_OTHERS})(lambda **inputs: inputs)
+    assert made(others=1) == {"others": 1}
+
+
+@pytest.mark.parametrize("name", sorted(RESERVED))
+def test_an_input_may_have_no_name_that_dagster_keeps(name: str) -> None:
+    with pytest.raises(VarveError, match=rf"of_sales has an input '{name}', a name that Dagster keeps for itself"):
+
+        @varve.asset(SALES, reads={name: SALES_OF_OTHERS})
+        def of_sales(**inputs: Any) -> None: ...
+
+    with pytest.raises(dg.DagsterInvalidDefinitionError):
+
+        @dg.asset(ins={name: dg.AssetIn("others")})
+        def of_dagster(**inputs: Any) -> None: ...
 
 
 def test_one_dataset_is_read_by_one_entry() -> None:

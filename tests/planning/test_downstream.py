@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pendulum
 
-from varve.dagster.discovery import graph_of_sql
+from varve.dagster.assets.datasets import graph_of
+from varve.dagster.assets.sql_assets import sql_assets
 from varve.planning.backfill import with_downstream
 from varve.sql.files.sql_files import SqlFiles
 from varve.sql.sql_project import compiled
@@ -31,7 +32,7 @@ def test_partitions_whose_retention_is_over_do_not_follow_nor_what_reads_only_th
         file("recent", query.format("sales"), ", RETENTION INTERVAL 10 DAYS"),
         file("total", query.format("recent")),
     ]
-    graph = graph_of_sql(SqlFiles(compiled(files, {})), ())
+    graph = graph_of(sql_assets(SqlFiles(compiled(files, {}))))
     sales = graph.datasets["shop.sales"]
     keys = [sales.partitioning.from_dagster(f"2026-11-{day:02}") for day in (1, 14, 15, 25)]
     reached = with_downstream(graph, sales, keys, None, members=None, now=NOW)

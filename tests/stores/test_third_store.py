@@ -27,6 +27,7 @@ from varve.dagster.definitions import definitions
 from varve.dagster.discovery import load_project
 from varve.dagster.runs.atomic_publish import republish
 from varve.model.batch import BatchId, StagedBatch
+from varve.model.dataset import store_names
 from varve.model.errors import BadInput, MissingUpstream, StalePublish, VarveError, VerifyFailed
 from varve.model.inventory import Finding, Leftover
 from varve.model.partitions.key import PartitionKey
@@ -35,7 +36,7 @@ from varve.sql.syntax.errors import SourceFile, SqlErrors
 from varve.sql.syntax.header import parse
 from varve.stores.basic import BasicStore
 from varve.stores.frames import conform, in_partitions, spark_schema
-from varve.stores.open import open_store, store_names, store_type
+from varve.stores.open import open_store, store_type
 from varve.stores.store import StoreType
 
 if TYPE_CHECKING:

@@ -45,11 +45,11 @@ def chosen_settings() -> Settings:
 
 def chosen_graph() -> Graph:
     """Return the graph of its datasets, which is read once in a process. Raises NoProject where there is no dataset."""
-    from varve.dagster.discovery import graph_of_project
+    from varve.dagster.discovery import load_project
     from varve.project import NoProject
 
     project = chosen_project()
-    graph = graph_of_project(project)
+    graph = load_project(project).graph
     if not graph.datasets and not graph.broken:
         raise NoProject(
             f"{project.assets} declares no dataset: there is no .sql file in it, and no Python file with a dataset. "
@@ -59,7 +59,7 @@ def chosen_graph() -> Graph:
 
 
 def chosen_sql_files(asking: str = "") -> SqlFiles:
-    """Its SQL files. Dagster, a second of imports, is loaded only where one of them reads a dataset of Python.
+    """Its SQL files.
 
     Spark is asked for types that only it can tell where the dataset `asking` cannot be used without them; its answers
     are kept for this process alone.

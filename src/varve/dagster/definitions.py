@@ -12,9 +12,10 @@ from urllib.parse import quote
 
 import dagster as dg
 
+from varve.dagster.assets.asset_definitions import io_manager_key
 from varve.dagster.assets.broken import broken_check, broken_spec, log_broken, told_apart
 from varve.dagster.assets.captured import automation
-from varve.dagster.assets.datasets import DatasetAsset, graph_of, io_manager_key, with_rejected
+from varve.dagster.assets.datasets import DatasetAsset, graph_of, with_rejected
 from varve.dagster.automation.alerting import alert_sensor
 from varve.dagster.automation.arrival_checks import arrival_check
 from varve.dagster.automation.following import following_job, following_sensor

@@ -9,9 +9,10 @@ import datetime as dt
 import re
 from dataclasses import dataclass, field
 from enum import StrEnum
+from importlib.metadata import entry_points
 from typing import TYPE_CHECKING
 
-from varve.model.errors import VarveError
+from varve.model.errors import VarveError, nearest
 from varve.model.external import OF_FILES, VIEW
 from varve.model.landing.options import LandingOptions
 from varve.model.landing.pattern import FilePattern
@@ -47,6 +48,24 @@ class StoreKind(StrEnum):
 
     LAKE = "lake"
     WAREHOUSE = "warehouse"
+
+
+_OWN_STORES = (*map(str, StoreKind), VIEW)
+
+
+def store_names() -> list[str]:
+    """The names of all stores that there are here: Varve's own, and those of installed packages."""
+    installed = {point.name for point in entry_points(group=STORE_ENTRY_POINTS)}
+    return [*_OWN_STORES, *sorted(installed.difference(_OWN_STORES))]
+
+
+def refuse_unknown_store(name: str) -> None:
+    """Raise VarveError, which names those that there are, where no store has this name."""
+    if name not in _OWN_STORES and name not in (names := store_names()):
+        raise VarveError(
+            f"there is no store {name!r}.{nearest(name, names)} There are {', '.join(names)}. Name one of these, or "
+            f"install the package that adds it, by an entry point of the group {STORE_ENTRY_POINTS}."
+        )
 
 
 def owner_problem(owner: str) -> str | None:

@@ -42,6 +42,15 @@ def dagster_storage_url(settings: Settings) -> str:
     return dagster_url(server.url(DAGSTER_DATABASE))
 
 
+def dagster_libpq_url(settings: Settings) -> str:
+    """The same storage as libpq reads it; SQLAlchemy, a third of a second of imports, is for addresses of others."""
+    if settings.dagster_postgres_url is not None:
+        return libpq_url(settings.dagster_postgres_url)
+    server = PostgresServer(settings.home_dir)
+    server.ensure_up()
+    return server.url(DAGSTER_DATABASE)
+
+
 def connect(
     settings: Settings,
     *,

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from varve.catalog.environments.overlay import EnvironmentCatalog
 from varve.catalog.rows import columns_of
-from varve.model.dataset import STORE_ENTRY_POINTS
-from varve.model.errors import VarveError, nearest
+from varve.model.dataset import STORE_ENTRY_POINTS, refuse_unknown_store
+from varve.model.errors import VarveError
 from varve.model.evolution import Consequence
 from varve.planning.changes.generation import Shape, breaks
 from varve.stores.environments.store import EnvironmentStore
@@ -36,34 +36,24 @@ if TYPE_CHECKING:
 _BUILT_IN = {LAKE.name: LAKE, WAREHOUSE.name: WAREHOUSE, VIEW.name: VIEW}
 
 
-def store_names() -> list[str]:
-    """The names of all stores that a dataset may name."""
-    installed = {point.name for point in entry_points(group=STORE_ENTRY_POINTS)}
-    return [*_BUILT_IN, *sorted(installed - _BUILT_IN.keys())]
-
-
 def store_type(name: str) -> StoreType:
     """The store of that name. Raises VarveError where there is none, or where its package offers something else."""
     if name in _BUILT_IN:
         return _BUILT_IN[name]
-    for point in entry_points(group=STORE_ENTRY_POINTS, name=name):
-        try:
-            store_type = point.load()
-        except (ImportError, AttributeError) as error:
-            raise VarveError(
-                f"the store {name} is {point.value}, which cannot be imported: {error}. Mend or uninstall its package."
-            ) from error
-        if not isinstance(store_type, StoreType) or store_type.name != name:
-            raise VarveError(
-                f"the store {name} is {point.value}, which is {store_type!r} and no StoreType of that name. Mend or "
-                "uninstall its package."
-            )
-        return store_type
-    names = store_names()
-    raise VarveError(
-        f"there is no store {name!r}.{nearest(name, names)} There are {', '.join(names)}. Name one of these, or "
-        f"install the package that adds it, by an entry point of the group {STORE_ENTRY_POINTS}."
-    )
+    refuse_unknown_store(name)
+    (point, *_) = entry_points(group=STORE_ENTRY_POINTS, name=name)
+    try:
+        store_type = point.load()
+    except (ImportError, AttributeError) as error:
+        raise VarveError(
+            f"the store {name} is {point.value}, which cannot be imported: {error}. Mend or uninstall its package."
+        ) from error
+    if not isinstance(store_type, StoreType) or store_type.name != name:
+        raise VarveError(
+            f"the store {name} is {point.value}, which is {store_type!r} and no StoreType of that name. Mend or "
+            "uninstall its package."
+        )
+    return store_type
 
 
 def consequences_of(

@@ -16,9 +16,10 @@ from varve.cli.batches.history import built, opened
 from varve.cli.batches.hosts import of_hosts
 from varve.cli.context import chosen_graph, chosen_settings
 from varve.cli.problems.rejected import rejected_values
+from varve.model.dataset import store_names
 from varve.model.errors import counted
 from varve.model.inventory import Finding
-from varve.stores.open import open_store, store_names
+from varve.stores.open import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -17,7 +17,7 @@ from varve.catalog.parts import Parts
 from varve.catalog.rejected import RejectedArrivals
 from varve.model.errors import counted
 from varve.planning.arrivals.arrivals import Sorter, declaration_of
-from varve.sources.landing.landing import Landing
+from varve.sources.landing import listing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -64,7 +64,7 @@ def unseen_values(
         arrivals: list[tuple[PartitionKey, tuple[LandingFile, ...]]] = []
         # Libraries of object stores raise errors of their own. The rest of the plan is shown all the same.
         with suppress(Exception):
-            arrivals = sorter.sort(Landing(settings.landing).files(dataset)).take
+            arrivals = sorter.sort(listing.listed(dataset, listing.folder_of(settings.landing, dataset))).take
         if arrivals:
             keys = sorted(key for key, _ in arrivals)
             values.append(

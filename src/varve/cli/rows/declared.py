@@ -1,4 +1,4 @@
-"""A dataset by its name, found without Dagster where SQL files declare it: importing Dagster takes a second.
+"""A dataset by its name.
 
 Not here: the graph of all datasets (varve/cli/context.py).
 """

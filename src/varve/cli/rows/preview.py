@@ -1,7 +1,5 @@
 """`varve preview`: the rows of a partition as a run would publish them, with what they are computed from.
 
-A SQL dataset is found and computed without Dagster, which takes a second to import; so is what `varve status` needs.
-
 Not here: how the rows are computed (varve/dagster/preview.py).
 """
 

@@ -15,8 +15,8 @@ from varve.cdc.captured_table import CapturedTable
 from varve.cdc.captures import OpenCapture, opened, other_tables, passed_over
 from varve.cdc.event import format_lsn
 from varve.cdc.verify.verification import verify
+from varve.dagster.assets.asset_definitions import io_manager_key, table_schema
 from varve.dagster.assets.capture_runs import why_not_asked
-from varve.dagster.assets.datasets import DatasetAsset, io_manager_key, table_schema
 from varve.dagster.partitions.definitions import dataset_partitions_def
 from varve.model.errors import AlreadyBuilding, VarveError, cut
 from varve.planning.reasons import LONGEST
@@ -30,10 +30,10 @@ _ROWS_SHOWN = 20
 _PATIENCE = 120.0
 
 
-def captured_asset(captured: CapturedTable) -> DatasetAsset:
-    """Return the dataset of a captured table, for other datasets to read."""
+def captured_spec(captured: CapturedTable) -> dg.AssetSpec:
+    """Return the asset of the dataset of a captured table."""
     dataset = captured.dataset
-    spec = dg.AssetSpec(
+    return dg.AssetSpec(
         dg.AssetKey([dataset.db, dataset.table]),
         description=f"{dataset.comment} Captured from {captured.source}.",
         group_name=dataset.db,
@@ -46,7 +46,6 @@ def captured_asset(captured: CapturedTable) -> DatasetAsset:
             "varve/source": captured.source,
         },
     ).with_io_manager_key(io_manager_key(dataset.store))
-    return DatasetAsset(dataset, spec, (), "", captured)
 
 
 @dataclass(frozen=True)

@@ -1,30 +1,29 @@
-"""A `Dataset` and the function that computes it, as one Dagster asset.
+"""What a project declares: a `Dataset` with the function that computes it, which Dagster has as one asset.
 
-Not here: the datasets themselves (assets/).
+Dagster, a second of imports, is imported when somebody asks for the asset: a command needs the graph alone.
+
+Not here: the datasets themselves (assets/), and what Dagster is given of them (asset_definitions.py).
 """
 
 from __future__ import annotations
 
-import datetime as dt
 import inspect
-import warnings
+import sys
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-import dagster as dg
-
 from varve.dagster.assets.function_code import code_of_function, source_text
-from varve.dagster.partitions.definitions import dataset_partitions_def, warn_of_size
-from varve.dagster.partitions.mappings import compiled
 from varve.model.broken_dataset import BrokenDataset
-from varve.model.dataset import Dataset
+from varve.model.dataset import Dataset, refuse_unknown_store
 from varve.model.errors import VarveError, some
 from varve.model.reads import Reads
 from varve.planning.graph import Graph, edge
-from varve.stores.open import store_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
+
+    import dagster as dg
 
     from varve.cdc.captured_table import CapturedTable
 
@@ -34,14 +33,11 @@ _OURS = {
     "key", "name", "key_prefix", "ins", "deps", "partitions_def", "backfill_policy", "io_manager_key", "code_version",
     "freshness_policy",
 }  # fmt: skip
-
-
-def io_manager_key(store: str) -> str:
-    """The key of the IO manager of a store's datasets.
-
-    An asset that is no dataset keeps Dagster's default IO manager, and starts no Spark.
-    """
-    return f"{store}_io_manager"
+# What an input of a Dagster asset may not be called, beside Python's keywords.
+RESERVED = {
+    "context", "conf", "meta", "arg_dict", "dict", "input_arg_dict", "output_arg_dict", "int", "str", "float", "bool",
+    "input", "output", "type",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -50,7 +46,7 @@ class DatasetAsset:
 
     Attributes:
         dataset: what it computes.
-        asset: how Dagster has it.
+        definition: makes what Dagster has of it; `asset` is that, made once.
         reads: the datasets that it reads.
         code_version: a hash of its code.
         captured: the table that it is a copy of, where it is one.
@@ -61,7 +57,7 @@ class DatasetAsset:
     """
 
     dataset: Dataset
-    asset: dg.AssetsDefinition | dg.AssetSpec
+    definition: Callable[[], dg.AssetsDefinition | dg.AssetSpec]
     reads: tuple[Reads, ...]
     code_version: str
     captured: CapturedTable | None = None
@@ -69,6 +65,11 @@ class DatasetAsset:
     compute: Callable[..., Any] | None = None
     lineage: Mapping[str, tuple[tuple[str, str], ...]] = field(default_factory=dict, hash=False)
     checks: Mapping[str, str] = field(default_factory=dict, hash=False)
+
+    @cached_property
+    def asset(self) -> dg.AssetsDefinition | dg.AssetSpec:
+        """How Dagster has it. Raises VarveError for an unknown store, and what Dagster raises of the declaration."""
+        return self.definition()
 
     def __call__(self, *arguments: Any, **inputs: Any) -> Any:
         """Call the author's function with these arguments: nothing is started, stored or published.
@@ -107,22 +108,29 @@ def dataset_asset(
         name: Reads(upstream) if isinstance(upstream, Dataset) else upstream for name, upstream in (reads or {}).items()
     }
     _refuse_twice(dataset, upstreams)
-    warn_of_size(dataset.name, dataset.partitioning)
+    if ours := sorted((about or {}).keys() & _OURS):
+        raise VarveError(f"dataset {dataset}: about has {some(ours)}, which follows from the dataset. Leave it out.")
+    try:
+        refuse_unknown_store(dataset.store)
+    except VarveError as error:
+        raise VarveError(f"dataset {dataset}: {error}") from None
+    for each in upstreams.values():
+        edge(dataset, each)
 
     def decorate(compute: Callable[..., Any]) -> DatasetAsset:
-        is_ours = (compute.__module__ or "").partition(".")[0] == "varve"
-        if not is_ours:
-            _refuse_arguments(dataset, compute, upstreams)
-        if not code_version:
-            version, text = code_of_function(dataset, compute)
-        else:
-            # Python reads a file each time for the text of a function; that of a SQL dataset is one of ours.
-            version, text = code_version, "" if is_ours else source_text(compute)
-        with warnings.catch_warnings():
-            # Multi-dimensional mappings and backfill policies are called beta; the product stands on both.
-            warnings.simplefilter("ignore", dg.BetaWarning)
-            asset = _asset(dataset, upstreams, version, about or {})(compute)
-        return DatasetAsset(dataset, asset, tuple(upstreams.values()), version, source=text, compute=compute)
+        _refuse_arguments(dataset, compute, upstreams)
+        version, text = code_of_function(dataset, compute) if not code_version else (code_version, source_text(compute))
+
+        def definition() -> dg.AssetsDefinition:
+            from varve.dagster.assets.asset_definitions import computed_asset
+
+            return computed_asset(dataset, compute, upstreams, version, about or {})
+
+        declared = DatasetAsset(dataset, definition, tuple(upstreams.values()), version, source=text, compute=compute)
+        if about or "dagster" in sys.modules:
+            # What it refuses of the declaration is then an error of the file that is being imported, not of all.
+            _ = declared.asset
+        return declared
 
     return decorate
 
@@ -138,9 +146,24 @@ def _refuse_twice(dataset: Dataset, upstreams: Mapping[str, Reads]) -> None:
 
 
 def _refuse_arguments(dataset: Dataset, compute: Callable[..., Any], upstreams: Mapping[str, Reads]) -> None:
-    """Raise VarveError for an argument that nothing fills: Dagster would look for an asset of that name."""
+    """Raise VarveError for an argument that nothing fills, an entry that goes nowhere, and a name that is taken.
+
+    Dagster would look for an asset of the argument's name.
+    """
     many = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    names = [name for name, parameter in inspect.signature(compute).parameters.items() if parameter.kind not in many]
+    parameters = inspect.signature(compute).parameters
+    names = [name for name, parameter in parameters.items() if parameter.kind not in many]
+    takes_all = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values())
+    if taken := sorted(upstreams.keys() & RESERVED):
+        raise VarveError(
+            f"dataset {dataset}: its function {compute.__name__} has an input {taken[0]!r}, a name that Dagster keeps "
+            "for itself. Call it otherwise, in `reads` and in the function."
+        )
+    if not takes_all and (unused := [name for name in upstreams if name not in names]):
+        raise VarveError(
+            f"dataset {dataset}: `reads` names {some(unused)}, which its function {compute.__name__} does not take. "
+            "Make it an argument of the function, or leave it out of `reads`."
+        )
     others = [name for place, name in enumerate(names) if name not in upstreams and name != "config" and place]
     if names and names[0] not in {*upstreams, "config"} and names[0].strip("_") not in {"", "context"}:
         others.insert(0, names[0])
@@ -179,77 +202,35 @@ def with_rejected(declared: Iterable[DatasetAsset | BrokenDataset]) -> list[Data
 
 def rejected_asset(of: DatasetAsset, rejected: Dataset) -> DatasetAsset:
     """The dataset of the rejected rows of a landing dataset: the runs of that publish both."""
-    landing = of.dataset
-    spec = dg.AssetSpec(
-        dg.AssetKey([rejected.db, rejected.table]),
-        deps=[dg.AssetKey([landing.db, landing.table])],
-        description=f"{rejected.comment} Runs of {landing.name} write it.",
-        group_name=rejected.db,
-        kinds=_kinds(rejected),
-        owners=list(rejected.owners),
-        partitions_def=dataset_partitions_def(rejected),
-        metadata=_metadata(rejected),
-    ).with_io_manager_key(io_manager_key(rejected.store))
-    return DatasetAsset(rejected, spec, (Reads(landing),), of.code_version, source=of.source)
+
+    def definition() -> dg.AssetSpec:
+        from varve.dagster.assets.asset_definitions import rejected_spec
+
+        return rejected_spec(of.dataset, rejected)
+
+    return DatasetAsset(rejected, definition, (Reads(of.dataset),), of.code_version, source=of.source)
 
 
 def asset_of_project(dataset: Dataset, *, source: str) -> DatasetAsset:
     """A dataset that another project computes: Dagster's asset of the same key there, which is only read here."""
-    spec = dg.AssetSpec(
-        dg.AssetKey([dataset.db, dataset.table]),
-        description=f"{dataset.comment} Project {dataset.of_project} computes it.".strip(),
-        group_name=dataset.db,
-        kinds=_kinds(dataset),
-        owners=list(dataset.owners),
-        partitions_def=dataset_partitions_def(dataset),
-        metadata=_metadata(dataset),
-    ).with_io_manager_key(io_manager_key(dataset.store))
-    return DatasetAsset(dataset, spec, (), "", source=source)
+
+    def definition() -> dg.AssetSpec:
+        from varve.dagster.assets.asset_definitions import spec_of_project
+
+        return spec_of_project(dataset)
+
+    return DatasetAsset(dataset, definition, (), "", source=source)
 
 
-def _asset(
-    dataset: Dataset, upstreams: Mapping[str, Reads], version: str, about: Mapping[str, Any]
-) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
-    mappings = {name: compiled(edge(dataset, reads).dependency) for name, reads in upstreams.items()}
-    if ours := sorted(about.keys() & _OURS):
-        raise VarveError(f"dataset {dataset}: about has {some(ours)}, which follows from the dataset. Leave it out.")
-    shown: dict[str, Any] = {
-        "description": dataset.comment,
-        "group_name": dataset.db,
-        "kinds": _kinds(dataset),
-        "owners": list(dataset.owners),
-    }
-    shown |= {name: value for name, value in about.items() if name not in {"metadata", "required_resource_keys"}}
-    decorate: Callable[[Callable[..., Any]], dg.AssetsDefinition] = dg.asset(
-        key=dg.AssetKey([dataset.db, dataset.table]),
-        ins={
-            name: dg.AssetIn(
-                key=dg.AssetKey([reads.dataset.db, reads.dataset.table]), partition_mapping=mappings[name].mapping
-            )
-            for name, reads in upstreams.items()
-        },
-        partitions_def=dataset_partitions_def(dataset),
-        # A run costs seconds, whatever it computes: any range of partitions is one run and one Spark job.
-        backfill_policy=dg.BackfillPolicy.single_run(),
-        io_manager_key=io_manager_key(dataset.store),
-        # Runs at once by store: `dagster instance concurrency set warehouse 2`; without that as many as there may be.
-        pool=str(dataset.store),
-        required_resource_keys={"builds", "landing", "spark", *about.get("required_resource_keys", ())},
-        code_version=version,
-        freshness_policy=freshness_policy(dataset),
-        metadata={
-            **_metadata(dataset),
-            **{
-                f"varve/reads/{reads.dataset.name}": f"fewer partitions than Dagster shows: {mappings[name].why}"
-                if mappings[name].why
-                else "exactly the partitions that Dagster shows"
-                for name, reads in upstreams.items()
-            },
-            **about.get("metadata", {}),
-        },
-        **shown,
-    )
-    return decorate
+def captured_asset(captured: CapturedTable) -> DatasetAsset:
+    """Return the dataset of a captured table, for other datasets to read."""
+
+    def definition() -> dg.AssetSpec:
+        from varve.dagster.assets.captured import captured_spec
+
+        return captured_spec(captured)
+
+    return DatasetAsset(captured.dataset, definition, (), "", captured)
 
 
 def graph_of(declared: Iterable[DatasetAsset | BrokenDataset]) -> Graph:
@@ -272,51 +253,4 @@ def graph_of(declared: Iterable[DatasetAsset | BrokenDataset]) -> Graph:
             for item in listed
             if item.dataset.expectations or item.checks
         },
-    )
-
-
-def freshness_policy(dataset: Dataset) -> dg.FreshnessPolicy | None:
-    """Dagster's policy for FRESH WITHIN of a dataset without a time dimension, in whole minutes at least; else None.
-
-    Dagster counts from the last materialisation of the asset, whichever partition that was: of windows that says
-    nothing. They have the check `fresh`.
-    """
-    fresh_within = dataset.policy.fresh_within
-    if fresh_within is None or dataset.partitioning.time is not None:
-        return None
-    return dg.FreshnessPolicy.time_window(max(fresh_within, dt.timedelta(minutes=1)))
-
-
-def _storage(dataset: Dataset) -> str:
-    try:
-        return store_type(dataset.store).storage
-    except VarveError as error:
-        raise VarveError(f"dataset {dataset}: {error}") from None
-
-
-def _kinds(dataset: Dataset) -> set[str]:
-    return {"spark", _storage(dataset)}
-
-
-def _metadata(dataset: Dataset) -> dict[str, Any]:
-    return {
-        "dagster/table_name": dataset.name,
-        "dagster/storage_kind": _storage(dataset),
-        "dagster/column_schema": table_schema(dataset),
-    }
-
-
-def table_schema(dataset: Dataset) -> dg.TableSchema:
-    """The columns of a dataset as Dagster shows them."""
-    described = dict.fromkeys(dataset.partitioning.names, "partition column")
-    return dg.TableSchema(
-        columns=[
-            dg.TableColumn(
-                column.name,
-                column.type.lower(),
-                column.comment or described.get(column.name),
-                dg.TableColumnConstraints(nullable=column.nullable),
-            )
-            for column in (*dataset.partition_columns, *dataset.schema.columns)
-        ]
     )

@@ -20,6 +20,7 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from varve.dagster.assets.datasets import DatasetAsset
 from varve.model.broken_dataset import BrokenDataset, DatasetIsBroken
 from varve.model.errors import VarveError
 from varve.project import NoProject, Project
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from types import ModuleType
 
-    from varve.dagster.assets.datasets import DatasetAsset
 # What lies in a package of datasets and is imported by others: its tests, and programs. A dataset may be called so too.
 _OF_OTHERS = re.compile(r"tests?|test_.*|.*_test|conftest|__main__")
 # What is called so in a folder of this name is a test, whatever it declares.
@@ -52,13 +52,9 @@ def python_assets(folder: Path) -> list[DatasetAsset]:
     Raises NoProject where Python cannot import the folder.
     """
     modules = [module for name in _modules(folder) if (module := _imported(name)) is not None]
-    # Dagster is a second of imports: functions that SQL files name need none of it. Who declares a dataset imports it.
-    if (declaring := sys.modules.get("varve.dagster.assets.datasets")) is None:
-        return []
-    kind: type[DatasetAsset] = declaring.DatasetAsset
     values = [value for module in modules for named in vars(module).values() for value in _each(named)]
     # A module may import another's.
-    return list({id(asset): asset for asset in values if isinstance(asset, kind)}.values())
+    return list({id(asset): asset for asset in values if isinstance(asset, DatasetAsset)}.values())
 
 
 def _each(value: object) -> Iterable[object]:

@@ -1,7 +1,5 @@
 """The SQL files of a folder, with the datasets of the Python files beside them.
 
-Dagster, a second of imports, is imported only where a Python file declares a dataset.
-
 Not here: the assets of the SQL files (sql_assets.py), their graph (varve/dagster/discovery.py), and reading the
 files (varve/sql).
 """
@@ -11,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from varve.dagster.assets.datasets import DatasetAsset, with_rejected
 from varve.dagster.assets.python_files import AskedTooEarly, half_imported, python_assets
 from varve.planning.graph import PlannedReads
 from varve.sql.files.sql_files import SqlFiles
@@ -113,11 +112,7 @@ def loaded(folder: Path, cache: Cache | None = None) -> SqlFiles:
 
 def python_datasets(folder: Path) -> dict[str, Dataset]:
     """Return the datasets that the Python files of a folder declare, by name."""
-    if not (in_python := python_assets(folder)):
-        return {}
-    from varve.dagster.assets.datasets import DatasetAsset, with_rejected
-
-    assets = [asset for asset in with_rejected(in_python) if isinstance(asset, DatasetAsset)]
+    assets = [asset for asset in with_rejected(python_assets(folder)) if isinstance(asset, DatasetAsset)]
     return {asset.dataset.name: asset.dataset for asset in assets}
 
 

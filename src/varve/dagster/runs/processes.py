@@ -37,7 +37,7 @@ PRELOADED = (
     "varve.dagster.automation.report",
     "varve.dagster.automation.retiring",
     "varve.dagster.automation.sensors",
-    "varve.dagster.assets.sql_assets",
+    "varve.dagster.assets.sql_runs",
     "varve.dagster.runs.builds",
     "varve.dagster.runs.io_manager",
     "varve.dagster.runs.landing",

@@ -17,8 +17,7 @@ import yaml
 
 from varve.dagster.instance import dagster_home
 from varve.project import Project
-from varve.services.addresses import libpq_url
-from varve.services.postgres import dagster_storage_url
+from varve.services.postgres import dagster_libpq_url
 from varve.services.sessions import open_session
 
 if TYPE_CHECKING:
@@ -58,7 +57,7 @@ def opened_tables(settings: Settings) -> Iterator[StorageTables | None]:
         yield None
         return
     try:
-        connection = open_session(libpq_url(dagster_storage_url(settings)), application="varve plan")
+        connection = open_session(dagster_libpq_url(settings), application="varve plan")
     except psycopg.Error:
         # Dagster's own error says more.
         yield None

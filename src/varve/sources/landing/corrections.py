@@ -210,7 +210,7 @@ class CorrectedFiles:
         return file, file.with_name(f".{file.name}.replaces")
 
     def _uri(self, dataset: Dataset, name: str) -> str:
-        return f"{self.landing}/{dataset.db}/{dataset.table}/{name}"
+        return f"{listing.folder_of(self.landing, dataset)}/{name}"
 
     def _arrived(self, dataset: Dataset, path: str) -> tuple[str, str] | None:
         row = self.connection.execute(_ARRIVED, (dataset.name, path)).fetchone()

@@ -54,7 +54,7 @@ class Landing:
 
     def folder(self, dataset: Dataset) -> str:
         """The folder in which the files of a dataset arrive."""
-        return f"{self.root}/{dataset.db}/{dataset.table}"
+        return listing.folder_of(self.root, dataset)
 
     def uri(self, dataset: Dataset, key: str) -> str:
         """The URI of the file of a partition, whose key is given in Dagster's spelling."""

@@ -36,6 +36,11 @@ def pattern_of(dataset: Dataset) -> FilePattern:
     return _pattern(dataset.landing_options, dataset.partitioning)
 
 
+def folder_of(root: str, dataset: Dataset) -> str:
+    """The folder under a root in which the files of a dataset arrive."""
+    return f"{root}/{dataset.db}/{dataset.table}"
+
+
 def listed(dataset: Dataset, folder: str, of: Sequence[PartitionKey] | None = None) -> Iterator[LandingFile]:
     """All files in the folder of a dataset that are not hidden; a file of no partition has a `problem`.
 

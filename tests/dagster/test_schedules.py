@@ -221,6 +221,15 @@ def test_without_the_catalog_a_tick_says_so_and_asks_for_nothing(ticks: Ticks, m
     assert "PostgreSQL (VARVE_POSTGRES_URL) cannot be reached" in str(reason)
 
 
+def test_in_an_environment_a_tick_asks_for_nothing(ticks: Ticks, monkeypatch: pytest.MonkeyPatch) -> None:
+    daily = dataset(DAY)
+    monkeypatch.setenv("VARVE_ENVIRONMENT", "alice")
+    requests, reason = ticks.at(daily, "0 0 * * *", midnight(1, 6))
+    assert (requests, str(reason).partition(":")[0]) == ([], "Nothing is scheduled in the environment alice")
+    monkeypatch.delenv("VARVE_ENVIRONMENT")
+    assert [ends_of(request) for request in ticks.at(daily, "0 0 * * *", midnight(1, 6))[0]] == [("2013-01-05",) * 2]
+
+
 def test_a_schedule_over_a_sequence_asks_for_each_member_at_each_tick(ticks: Ticks, catalog: Catalog) -> None:
     houses = dataset(StaticDimension("dwh", ("marketing", "engineering")))
     asked = [ticks.at(houses, "0 0 * * *", midnight(1, day)) for day in (5, 6)]

@@ -159,11 +159,6 @@ def _refuse_arguments(dataset: Dataset, compute: Callable[..., Any], upstreams: 
             f"dataset {dataset}: its function {compute.__name__} has an input {taken[0]!r}, a name that Dagster keeps "
             "for itself. Call it otherwise, in `reads` and in the function."
         )
-    if not takes_all and (unused := [name for name in upstreams if name not in names]):
-        raise VarveError(
-            f"dataset {dataset}: `reads` names {some(unused)}, which its function {compute.__name__} does not take. "
-            "Make it an argument of the function, or leave it out of `reads`."
-        )
     others = [name for place, name in enumerate(names) if name not in upstreams and name != "config" and place]
     if names and names[0] not in {*upstreams, "config"} and names[0].strip("_") not in {"", "context"}:
         others.insert(0, names[0])
@@ -172,6 +167,11 @@ def _refuse_arguments(dataset: Dataset, compute: Callable[..., Any], upstreams: 
             f"dataset {dataset}: its function {compute.__name__} takes {some(others)}, which `reads` does not name. "
             f"Write what it is: reads={{'{others[0]}': A_DATASET}}. The first argument is `context`; a resource is "
             "taken from it: about={'required_resource_keys': {'name'}}, and context.resources.name."
+        )
+    if not takes_all and (unused := [name for name in upstreams if name not in names]):
+        raise VarveError(
+            f"dataset {dataset}: `reads` names {some(unused)}, which its function {compute.__name__} does not take. "
+            "Make it an argument of the function, or leave it out of `reads`."
         )
 
 

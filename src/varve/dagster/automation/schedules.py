@@ -42,8 +42,9 @@ def partition_schedule(
 ) -> dg.ScheduleDefinition:
     """Return a schedule that runs, at each tick, the partitions of `dataset` whose windows ended since the last tick.
 
-    Without a time dimension it runs at each tick every partition of the list or the set, each again, except those that
-    were begun since the tick. `project` is the project whose settings are used, by default that of the working folder.
+    In an environment it runs nothing. Without a time dimension it runs at each tick every partition of the list or the
+    set, each again, except those that were begun since the tick. `project` is the project whose settings are used, by
+    default that of the working folder.
 
     Raises VarveError for a dataset without partitions, for one that only arrives, and for an invalid cron expression or
     time zone.
@@ -73,6 +74,11 @@ def partition_schedule(
         else f"Runs every partition of {dataset} at each tick.",
     )
     def evaluate(context: dg.ScheduleEvaluationContext) -> dg.SkipReason | list[dg.RunRequest]:
+        settings = (project or Project.find()).settings
+        if (own := settings.environment) is not None:
+            return dg.SkipReason(
+                f"Nothing is scheduled in the environment {own}: `varve env run {own}` computes there what is due."
+            )
         tick = context.scheduled_execution_time
         sets = PartitionSets(context.instance, [dataset.partitioning])
         # Dagster refuses keys that are not in its sets, and the sensor that updates the sets ticks at other times.
@@ -87,7 +93,6 @@ def partition_schedule(
                 if windowed
                 else f"{dataset} has no partition yet."
             )
-        settings = (project or Project.find()).settings
         try:
             with connect(settings, application="varve schedule") as connection:
                 catalog = Catalog(connection)

@@ -39,7 +39,7 @@ DAILY = Dataset("p.daily", Partitioning((DAY,)), COLUMNS, StoreKind.LAKE, "One r
 WEEKLY = Dataset("p.weekly", Partitioning((WEEK,)), COLUMNS, StoreKind.LAKE, "One row.")
 GRAPH = Graph({"p.daily": DAILY, "p.weekly": WEEKLY}, {"p.daily": (), "p.weekly": (Reads(DAILY),)}, {})
 # Later than anything that happens here, so that no back-off is left.
-NOW = pendulum.now("UTC").add(hours=1)
+NOW = pendulum.now("UTC").add(hours=12)
 LIMITS = Limits(RetryLimits(attempts=3, first=0.0))
 
 

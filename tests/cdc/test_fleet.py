@@ -24,11 +24,11 @@ from varve.cli.plan.why import why
 from varve.dagster.assets.captured import (
     capture_job,
     capture_sensor,
-    captured_asset,
     equality_check,
     exactness_check,
     verification_schedule,
 )
+from varve.dagster.assets.datasets import captured_asset
 from varve.services.postgres import connect
 from varve.stores.folders.layout import Layout
 from varve.stores.lake.store import LakeStore

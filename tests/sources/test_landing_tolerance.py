@@ -46,8 +46,8 @@ def test_rejected_rows_are_counted_by_partition_over_all_of_its_files(
 
     def run() -> tuple[list[str], list[tuple[object, ...]]]:
         catalog = workbench.catalog()
+        opened = OpenBuild(workbench.begin(catalog, dataset, (FIRST, SECOND)), catalog)
         try:
-            opened = OpenBuild(workbench.begin(catalog, dataset, (FIRST, SECOND)), catalog)
             with explained(opened, workbench.settings):
                 rows = landing.read(opened, workbench.spark).collect()
             assert opened.rejected_rows is not None
@@ -57,6 +57,8 @@ def test_rejected_rows_are_counted_by_partition_over_all_of_its_files(
                 for row in opened.rejected_rows.to_pylist()
             ]
         finally:
+            # Of a connection that is only closed the server lets go when it gets to it, perhaps after the next run.
+            catalog.release(opened.build)
             catalog.connection.close()
 
     taken, rejected = run()

@@ -33,22 +33,21 @@ def warehouse_url(settings: Settings) -> str:
     return server.url(CATALOG_DATABASE)
 
 
-def dagster_storage_url(settings: Settings) -> str:
-    """The SQLAlchemy URL of Dagster's own storage; starts the embedded server where it is the one to use."""
-    if settings.dagster_postgres_url is not None:
-        return dagster_url(settings.dagster_postgres_url)
-    server = PostgresServer(settings.home_dir)
-    server.ensure_up()
-    return dagster_url(server.url(DAGSTER_DATABASE))
-
-
 def dagster_libpq_url(settings: Settings) -> str:
-    """The same storage as libpq reads it; SQLAlchemy, a third of a second of imports, is for addresses of others."""
+    """The libpq URL of Dagster's own storage; starts the embedded server where it is the one to use.
+
+    Only for the address of somebody else's server is SQLAlchemy imported.
+    """
     if settings.dagster_postgres_url is not None:
         return libpq_url(settings.dagster_postgres_url)
     server = PostgresServer(settings.home_dir)
     server.ensure_up()
     return server.url(DAGSTER_DATABASE)
+
+
+def dagster_storage_url(settings: Settings) -> str:
+    """The same storage as an SQLAlchemy URL, as dagster-postgres needs it."""
+    return dagster_url(dagster_libpq_url(settings))
 
 
 def connect(

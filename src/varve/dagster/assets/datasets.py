@@ -51,7 +51,8 @@ class DatasetAsset:
         code_version: a hash of its code.
         captured: the table that it is a copy of, where it is one.
         source: the declaration as it is written: the text of its file, or of its function.
-        compute: the function that returns its rows; None where a run of another dataset, or a capture, writes them.
+        compute: the function that returns its rows; None where a query makes them, or a run of another dataset or a
+            capture writes them.
         lineage: by column of a SELECT, the columns of datasets of which it is made; empty for any other body.
         checks: the conditions of its EXPECT, by name.
     """

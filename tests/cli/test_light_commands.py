@@ -95,7 +95,7 @@ def test_plan_why_and_graph_import_no_dagster_and_say_the_same_as_with_it(shop: 
     with open_instance(shop.workbench.settings), connect(shop.workbench.settings) as connection:
         catalog = Catalog(connection)
         catalog.ensure_schema()
-    commands = [["graph"], ["graph", "--format", "json"], ["why", "shop.totals", "day=2026-11-02", "--json"],
+    commands = [["graph"], ["check"], ["graph", "--format", "json"], ["why", "shop.totals", "day=2026-11-02", "--json"],
                 ["why", "shop.best", "day=2026-11-02", "--json"], ["plan", "--json"]]  # fmt: skip
     for words in commands:
         light = alone(shop, *words)

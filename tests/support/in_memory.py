@@ -9,6 +9,7 @@ Not here: which tests there are.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -45,7 +46,7 @@ def folder_in_memory(place: Path = PLACE, files: int = FILES, servers: int = SER
 
 
 def main(command: list[str]) -> int:
-    """Run the command, and delete what it has left; returns its exit code."""
+    """Run the command, end and delete what it has left; returns its exit code."""
     folder = folder_in_memory()
     environment = os.environ if folder is None else {**os.environ, "TMPDIR": str(folder)}
     # Ctrl-C reaches the command too, which ends its servers before it ends.
@@ -54,7 +55,26 @@ def main(command: list[str]) -> int:
         return subprocess.run(command, env=environment, check=False, preexec_fn=_may_be_interrupted).returncode
     finally:
         if folder is not None:
+            _end_what_still_runs(folder)
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _end_what_still_runs(folder: Path) -> None:
+    """A suite that was killed has ended none of its servers, which would run on without their files."""
+    left = [process for process in psutil.process_iter() if _temporary_files(process) == str(folder)]
+    for end in (psutil.Process.terminate, psutil.Process.kill):
+        for process in left:
+            with contextlib.suppress(psutil.Error):
+                end(process)
+        _, left = psutil.wait_procs(left, timeout=3)
+
+
+def _temporary_files(process: psutil.Process) -> str | None:
+    try:
+        environment: dict[str, str] = process.environ()
+    except psutil.Error:
+        return None
+    return environment.get("TMPDIR")
 
 
 def _may_be_interrupted() -> None:

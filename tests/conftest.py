@@ -15,6 +15,7 @@ import shutil
 import sys
 import tempfile
 import uuid
+from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -109,6 +110,22 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """How long each room's tests took, of all workers together, in a run of more than one room."""
+    rooms: dict[str, float] = defaultdict(float)
+    counts: dict[str, int] = defaultdict(int)
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if isinstance(report, pytest.TestReport):
+                room = report.nodeid.split("/")[1].split("::")[0]
+                rooms[room] += report.duration
+                counts[room] += report.when == "call"
+    if len(rooms) > 1:
+        terminalreporter.section("seconds by room")
+        for room, seconds in sorted(rooms.items(), key=lambda each: -each[1]):
+            terminalreporter.write_line(f"{seconds:7,.0f} s  {counts[room]:5,} tests  {room}")
 
 
 def _needs_no_server(item: pytest.Item) -> bool:

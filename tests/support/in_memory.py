@@ -16,9 +16,12 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import psutil
+
+from tests.support.processor_time import ProcessorTime, temporary_files
 
 PLACE = Path("/dev/shm")  # noqa: S108 - a file system in memory, wherever Linux runs
 # With two workers the suite has written 1.6 GB at most, and used 8.2 GB of memory beside that.
@@ -46,39 +49,43 @@ def folder_in_memory(place: Path = PLACE, files: int = FILES, servers: int = SER
 
 
 def main(command: list[str]) -> int:
-    """Run the command, end and delete what it has left; returns its exit code."""
+    """Run the command, say what its processes have used, end and delete what it has left; returns its exit code."""
     folder = folder_in_memory()
     environment = os.environ if folder is None else {**os.environ, "TMPDIR": str(folder)}
+    began = time.monotonic()
+    running = subprocess.Popen(command, env=environment)
     # Ctrl-C reaches the command too, which ends its servers before it ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if folder is None:
+        return running.wait()
+    used = ProcessorTime(folder)
     try:
-        return subprocess.run(command, env=environment, check=False, preexec_fn=_may_be_interrupted).returncode
+        while _still_runs(running):
+            used.look()
+        sys.stdout.write("".join(f"{line}\n" for line in used.lines(time.monotonic() - began)))
+        return running.returncode
     finally:
-        if folder is not None:
-            _end_what_still_runs(folder)
-            shutil.rmtree(folder, ignore_errors=True)
+        _end_what_still_runs(folder)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _still_runs(running: subprocess.Popen[bytes]) -> bool:
+    """Wait for its end, for a second."""
+    try:
+        running.wait(timeout=1)
+    except subprocess.TimeoutExpired:
+        return True
+    return False
 
 
 def _end_what_still_runs(folder: Path) -> None:
     """A suite that was killed has ended none of its servers, which would run on without their files."""
-    left = [process for process in psutil.process_iter() if _temporary_files(process) == str(folder)]
+    left = [process for process in psutil.process_iter() if temporary_files(process) == str(folder)]
     for end in (psutil.Process.terminate, psutil.Process.kill):
         for process in left:
             with contextlib.suppress(psutil.Error):
                 end(process)
         _, left = psutil.wait_procs(left, timeout=3)
-
-
-def _temporary_files(process: psutil.Process) -> str | None:
-    try:
-        environment: dict[str, str] = process.environ()
-    except psutil.Error:
-        return None
-    return environment.get("TMPDIR")
-
-
-def _may_be_interrupted() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 if __name__ == "__main__":

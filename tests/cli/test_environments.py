@@ -43,9 +43,15 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
-# The last full days: what nobody has stored with the code.
-TODAY = dt.datetime.now(dt.UTC).date()
-DAYS = [TODAY - dt.timedelta(days=number) for number in range(6, 0, -1)]
+
+def last_full_days() -> list[dt.date]:
+    """Of now: what nobody has stored with the code."""
+    today = dt.datetime.now(dt.UTC).date()
+    return [today - dt.timedelta(days=number) for number in range(6, 0, -1)]
+
+
+# Each project has those of its beginning, as a suite may run over midnight.
+DAYS = last_full_days()
 HEAD = """CREATE DATASET {db}.{name} {columns}
   COMMENT 'For a test.'
   STORED IN {store}
@@ -160,6 +166,7 @@ class Store:
 @pytest.fixture
 def shop_at_rest(tmp_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
     """The project, of which nothing was computed, and no environment of an earlier test."""
+    DAYS[:] = last_full_days()
     db = f"e{uuid.uuid4().hex[:8]}"
     root = tmp_path / "project"
     (root / f"{db}_assets").mkdir(parents=True)

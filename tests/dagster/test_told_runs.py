@@ -23,9 +23,12 @@ from varve.planning.requested import PARTITIONS_TAG, RANGE_END_TAG, RANGE_START_
 
 pytestmark = pytest.mark.spark
 
-TODAY = pendulum.now("UTC").date()
-YESTERDAY, TOMORROW = TODAY - dt.timedelta(days=1), TODAY + dt.timedelta(days=1)
 DAY = TimeDimension.of("day", "@daily", "2026-11-01")
+
+
+def in_days(number: int) -> dt.date:
+    """The day that is so many days after today."""
+    return pendulum.now("UTC").date() + dt.timedelta(days=number)
 
 
 def asset(compute: Any, *, dimension: TimeDimension = DAY, policy: Policy | None = None) -> DatasetAsset:
@@ -62,29 +65,29 @@ def compute(context: dg.AssetExecutionContext) -> DataFrame:
 
 
 def _days() -> str:
-    return ", ".join(f"date '{YESTERDAY - dt.timedelta(days=count)}'" for count in range(2))
+    return ", ".join(f"date '{in_days(-1 - count)}'" for count in range(2))
 
 
 def test_a_range_that_covers_the_open_window_fails_by_name_and_writes_nothing(workbench: Workbench) -> None:
     days_asset = asset(compute)
-    done = run(days_asset, YESTERDAY, TODAY)
+    done = run(days_asset, in_days(-1), in_days(0))
     assert not done.success
     (reason,) = set(failures(workbench, days_asset).values())
-    assert f"day={TODAY}: its window is open until {TOMORROW} 00:00 UTC" in reason
+    assert f"day={in_days(0)}: its window is open until {in_days(1)} 00:00 UTC" in reason
     assert workbench.current(days_asset.dataset) == {}
-    assert run(days_asset, YESTERDAY - dt.timedelta(days=1), YESTERDAY).success
+    assert run(days_asset, in_days(-2), in_days(-1)).success
     assert len(workbench.current(days_asset.dataset)) == 2
 
 
 def test_a_run_by_hand_over_several_partitions_shows_which() -> None:
     days_asset = asset(compute)
     job = build_defs([days_asset]).resolve_implicit_global_asset_job_def()
-    first = YESTERDAY - dt.timedelta(days=1)
+    first = in_days(-2)
     with dg.DagsterInstance.ephemeral() as instance:
-        tags = {RANGE_START_TAG: str(first), RANGE_END_TAG: str(YESTERDAY)}
+        tags = {RANGE_START_TAG: str(first), RANGE_END_TAG: str(in_days(-1))}
         assert job.execute_in_process(instance=instance, tags=tags).success
         (found,) = instance.get_runs()
-    assert found.tags[PARTITIONS_TAG] == f"{first}...{YESTERDAY} (2 partitions)"
+    assert found.tags[PARTITIONS_TAG] == f"{first}...{in_days(-1)} (2 partitions)"
 
 
 def test_a_partition_whose_retention_is_over_is_refused_by_name(workbench: Workbench) -> None:
@@ -98,7 +101,7 @@ def test_a_partition_whose_retention_is_over_is_refused_by_name(workbench: Workb
     assert definition is not None
     shown = definition.get_partition_keys()
     # Dagster lists no partitions that would be missing for ever: exactly those that the planner keeps.
-    assert shown == [str(TODAY - dt.timedelta(days=days)) for days in (3, 2, 1)]
+    assert shown == [str(in_days(-days)) for days in (3, 2, 1)]
     done = run(days_asset, "2026-11-10", "2026-11-10")
     assert not done.success
     assert workbench.current(days_asset.dataset) == {}
@@ -120,9 +123,9 @@ def test_what_failed_a_step_before_its_output_is_in_the_catalog(
     workbench: Workbench, body: Any, expected_message: str
 ) -> None:
     days_asset = asset(body)
-    assert not run(days_asset, YESTERDAY, YESTERDAY).success
-    assert list(failures(workbench, days_asset)) == [f"day={YESTERDAY}"]
-    assert expected_message in failures(workbench, days_asset)[f"day={YESTERDAY}"]
+    assert not run(days_asset, in_days(-1), in_days(-1)).success
+    assert list(failures(workbench, days_asset)) == [f"day={in_days(-1)}"]
+    assert expected_message in failures(workbench, days_asset)[f"day={in_days(-1)}"]
     # The locks of the failed run are free, so that the next run is another attempt.
     catalog = workbench.catalog()
     assert Catalog(catalog.connection).in_flight(days_asset.dataset.name) == set()

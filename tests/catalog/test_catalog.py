@@ -13,6 +13,7 @@ import pytest
 from tests.support.sales import COLUMNS, DETROIT, PARIS, ZURICH, key, sales_dataset
 from varve.catalog.catalog import Catalog
 from varve.catalog.code.generations import Generations
+from varve.catalog.history.history import History
 from varve.catalog.planning.acceptances import Acceptances, AcceptedInput
 from varve.catalog.schema import VERSION
 from varve.model.batch import BatchId, Input, StagedBatch
@@ -263,6 +264,14 @@ def test_failures_count_since_the_last_publish(catalog: Catalog, sales: Dataset)
     assert catalog.failures(sales.name) == {}
     fail()
     assert catalog.failures(sales.name) == {PARIS.path: 1}
+
+
+def test_a_failure_is_noted_whatever_characters_its_error_quotes(catalog: Catalog, sales: Dataset) -> None:
+    build = begin(catalog, sales, PARIS, ZURICH)
+    assert catalog.fail(build, "'a\0b' is no INT", {PARIS.path: "'a\0b' of \udcff.csv is no INT"}) == 1
+    catalog.release(build)
+    (failed,) = History(catalog.connection).batches(sales.name)
+    assert (failed.partition, failed.failure) == (PARIS.path, "'a\u2400b' of ?.csv is no INT")
 
 
 def test_failing_a_build_leaves_what_it_has_published_alone(catalog: Catalog, sales: Dataset) -> None:

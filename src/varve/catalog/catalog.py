@@ -208,8 +208,8 @@ class Catalog(ProjectionProgress, CatalogReader):
             # Blame of others counts for nothing: all of them would be tried again at once, for ever.
             if of_those := [path for path in build.paths if path in (blamed or {})]:
                 self.connection.execute(statements.FORGET_OTHERS, (*of_build, of_those))
-            count = self.connection.execute(statements.FAIL, (reason[:_REASON], *of_build)).rowcount
-            own = {path: own_reason[:_REASON] for path in of_those if (own_reason := (blamed or {})[path])}
+            count = self.connection.execute(statements.FAIL, (_as_kept(reason), *of_build)).rowcount
+            own = {path: _as_kept(own_reason) for path in of_those if (own_reason := (blamed or {})[path])}
             if own and count:
                 self.connection.execute(statements.NOTE_REASONS, (list(own), list(own.values()), *of_build))
             if broken and count:
@@ -366,6 +366,11 @@ def _batch_parameters(batches: Mapping[str, int]) -> tuple[object, ...]:
     ids = sorted(set(batches.values()))
     pairs = [f"{batch_id}/{path}" for path, batch_id in batches.items()] if len(ids) > 1 else None
     return list(batches), ids, pairs, pairs
+
+
+def _as_kept(reason: str) -> str:
+    """The beginning of an error, without what PostgreSQL takes in no text: an error may quote any value of the data."""
+    return reason[:_REASON].replace("\0", "\u2400").encode(errors="replace").decode()
 
 
 def _inputs_text(inputs: Iterable[Input]) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
+import time
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
@@ -241,6 +243,29 @@ def test_a_backfill_is_paused_resumed_and_cancelled_and_then_over(opened: Catalo
         backfills.resume(number)
     with pytest.raises(VarveError, match="there is no backfill 99"):
         backfills.pause(99)
+
+
+def test_a_backfill_that_somebody_cancels_in_this_moment_is_not_paused(opened: Catalog, fresh_database: str) -> None:
+    backfills = Backfills(opened.connection)
+    number = backfills.add({"p.daily": [day(1).path]}, reason="wrong", owner="me")
+    waiting = "select from pg_stat_activity where wait_event_type = 'Lock' and application_name = 'pausing'"
+
+    def pause() -> None:
+        with psycopg.connect(fresh_database, autocommit=True, application_name="pausing") as connection:
+            Backfills(connection).pause(number)
+
+    with ThreadPoolExecutor(1) as pool:
+        with opened.connection.transaction():
+            backfills.cancel(number)
+            paused = pool.submit(pause)
+            with psycopg.connect(fresh_database, autocommit=True) as other:
+                deadline = time.monotonic() + 30
+                while other.execute(waiting).fetchone() is None:
+                    assert time.monotonic() < deadline, "who pauses did not wait for who cancels"
+                    other.execute("select pg_sleep(0.02)")
+        with pytest.raises(VarveError, match=f"backfill {number} is cancelled. Nothing was changed"):
+            paused.result(timeout=30)
+    assert backfills.listed(number)[0].state == "cancelled"
 
 
 def test_a_backfill_does_not_wait_for_what_leaves_the_graph(opened: Catalog) -> None:

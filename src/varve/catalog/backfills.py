@@ -142,6 +142,7 @@ class Backfills:
 
     def _set(self, number: int, state: str, allowed: set[str]) -> Backfill:
         with self.connection.transaction():
+            self.connection.execute(statements.LOCK_BACKFILL, (number,))
             backfills = self.listed(number)
             if not backfills:
                 raise VarveError(f"there is no backfill {number}; `varve backfill list` shows those there are.")

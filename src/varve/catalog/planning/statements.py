@@ -141,6 +141,8 @@ BACKFILLS = """
             select dataset, count(*) as count from varve.dirty d where d.backfill = b.id group by dataset) l)
     from varve.backfill b where %s::bigint is null or b.id = %s order by b.id desc
 """
+# Who pauses, resumes or cancels it meanwhile waits, and then looks at what it has become.
+LOCK_BACKFILL = "select from varve.backfill where id = %s for update"
 SET_STATE = "update varve.backfill set state = %s where id = %s"
 # Notes a change of every mark, so that the planner judges its partition again: it was paused or resumed.
 TOUCH = "update varve.dirty set number = number where backfill = %s"

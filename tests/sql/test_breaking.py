@@ -63,6 +63,20 @@ def test_a_break_has_the_place_of_the_use() -> None:
     assert TEXTS["b.totals"][meta["start"] : meta["end"] + 1] == "nb"
 
 
+def test_a_column_that_using_names_breaks_on_both_sides_at_its_place() -> None:
+    for join in ("JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN", "LEFT SEMI JOIN", "LEFT ANTI JOIN"):
+        for text in (
+            f"SELECT total FROM b.totals {join} b.sales USING (product)",
+            f"SELECT total FROM b.totals {join} (SELECT * FROM b.sales) s USING (product)",
+            f"SELECT 1 AS one FROM b.sales {join} b.totals USING (product)",
+        ):
+            for root in ({**ROOT, "product": "int"}, {"nb": "int", "revenue": "decimal(10,2)", "day": "string"}):
+                found_breaks = [broken for broken in changed(root, report=text) if broken.dataset == "b.report"]
+                assert names(found_breaks) == [("b.report", "b.sales", "product")], text
+                meta = found_breaks[0].node.this.meta
+                assert text[: meta["end"] + 1].endswith("USING (product")
+
+
 def test_a_renamed_column_is_told_with_its_likely_new_name() -> None:
     renamed = {("sold" if name == "nb" else name): kind for name, kind in ROOT.items()}
     total_breaks = [found_break for found_break in changed(renamed) if found_break.dataset == "b.totals"]

@@ -17,13 +17,18 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _AUTHORS = "varve_author"
+# The key of the meta of a join with the names of its USING, which are columns of ON once the query is qualified.
+_NAMES = "varve_using"
 
 
 def mark_authors(tree: exp.Expr) -> bool:
-    """Mark the COALESCE nodes that the author wrote; return whether the query has any USING."""
+    """Mark the COALESCE nodes and the names in USING that the author wrote; return whether the query has any USING."""
     for node in tree.find_all(exp.Coalesce):
         node.meta[_AUTHORS] = True
-    return any(join.args.get("using") for join in tree.find_all(exp.Join))
+    joins = [join for join in tree.find_all(exp.Join) if join.args.get("using")]
+    for join in joins:
+        join.meta[_NAMES] = {name.name.lower(): dict(name.meta) for name in join.args["using"]}
+    return bool(joins)
 
 
 def as_spark_gives(tree: exp.Expr) -> exp.Expr:
@@ -35,6 +40,11 @@ def as_spark_gives(tree: exp.Expr) -> exp.Expr:
         select = node.find_ancestor(exp.Select)
         if select is not None and (chosen := _chosen(columns, _joined(select))) is not None:
             node.replace(chosen.copy())
+    for join in tree.find_all(exp.Join):
+        # The author has written these columns too: they are used where USING names them.
+        names, on = join.meta.get(_NAMES, {}), join.args.get("on")
+        for column in on.find_all(exp.Column) if names and on is not None else ():
+            column.this.meta.update(names.get(column.name, {}))
     return tree
 
 

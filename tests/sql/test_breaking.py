@@ -77,6 +77,35 @@ def test_a_column_that_using_names_breaks_on_both_sides_at_its_place() -> None:
                 assert text[: meta["end"] + 1].endswith("USING (product")
 
 
+def test_a_column_that_a_star_leaves_out_is_named_and_its_type_does_not_matter() -> None:
+    dropped = {name: kind for name, kind in ROOT.items() if name != "nb"}
+    for text in (
+        "SELECT * EXCEPT (nb) FROM b.sales",
+        "SELECT S.* EXCEPT (day, S.NB) FROM b.sales s",
+        "SELECT * EXCEPT (nb) FROM b.totals JOIN b.sales USING (product)",
+        "SELECT COUNT(*) AS n FROM (SELECT * EXCEPT (nb) FROM (SELECT * FROM b.sales) x)",
+    ):
+        found_breaks = [broken for broken in changed(dropped, report=text) if broken.dataset == "b.report"]
+        assert names(found_breaks) == [("b.report", "b.sales", "nb")], text
+        meta = found_breaks[0].node.this.meta
+        assert text[meta["start"] : meta["end"] + 1].lower() == "nb"
+        assert [b for b in changed({**ROOT, "nb": "string"}, report=text) if b.dataset == "b.report"] == []
+
+
+def test_a_column_that_a_pivot_names_breaks_it() -> None:
+    for text, column in (
+        ("SELECT * FROM b.sales PIVOT (SUM(NB) AS nb FOR product IN ('a' AS a))", "nb"),
+        ("SELECT * FROM b.sales s PIVOT (SUM(nb) FOR product IN ('a' AS a))", "product"),
+        ("SELECT * FROM (SELECT * FROM b.sales) PIVOT (SUM(nb) FOR (product, day) IN (('a', 'b') AS a))", "day"),
+        ("WITH x AS (SELECT * FROM b.sales) SELECT * FROM x PIVOT (SUM(nb) FOR product IN ('a' AS a))", "nb"),
+        ("SELECT v FROM b.sales UNPIVOT (v FOR k IN (nb, revenue AS r))", "revenue"),
+        ("SELECT v FROM b.sales UNPIVOT ((v, w) FOR k IN ((nb, revenue) AS r))", "nb"),
+    ):
+        dropped = {name: kind for name, kind in ROOT.items() if name != column}
+        found_breaks = [broken for broken in changed(dropped, report=text) if broken.dataset == "b.report"]
+        assert names(found_breaks) == [("b.report", "b.sales", column)], text
+
+
 def test_a_renamed_column_is_told_with_its_likely_new_name() -> None:
     renamed = {("sold" if name == "nb" else name): kind for name, kind in ROOT.items()}
     total_breaks = [found_break for found_break in changed(renamed) if found_break.dataset == "b.totals"]

@@ -139,7 +139,7 @@ class _Change:
             before, now = self.old.get(upstream, {}), self.effective.get(upstream)
             if now is None or column not in before:
                 continue
-            if column in now and holds(before[column], now[column]):
+            if column in now and (use.is_left_out or holds(before[column], now[column])):
                 continue
             likely = None if column in now else renamed(column, before, now, holds)
             kind = ColumnChangeKind.RETYPED if column in now else ColumnChangeKind.DROPPED

@@ -24,6 +24,7 @@ from varve.sql.types.bracketed_joins import without_brackets
 from varve.sql.types.bracketed_queries import bracket_findings, within_brackets
 from varve.sql.types.generators import generator_findings, open_generators
 from varve.sql.types.join_using import as_spark_gives, mark_authors
+from varve.sql.types.left_out import mark_left_out
 from varve.sql.types.lineage import Walk
 from varve.sql.types.outputs import Inferred, Output, QueryFinding
 
@@ -49,6 +50,7 @@ def qualified(query: exp.Expr, schemas: Mapping[str, Mapping[str, str]], variabl
     _name_values(tree)
     open_generators(tree)
     has_using = mark_authors(tree)
+    mark_left_out(tree)
     findings += [*_name_findings(tree, lowered), *generator_findings(tree)]
     if findings:
         return Inferred(tree, (), (), tuple(findings))

@@ -17,6 +17,7 @@ from varve.sql.names.trees import rows_of_values
 from varve.sql.syntax.type_names import UNKNOWN, parse_type
 from varve.sql.types.cells import Cell, ColumnName
 from varve.sql.types.expressions import typed
+from varve.sql.types.left_out import left_out_of
 from varve.sql.types.numeric import common_type
 from varve.sql.types.outputs import QueryFinding, Use
 
@@ -46,6 +47,11 @@ class Walk:
     variables: Mapping[str, str]
     uses: list[Use] = field(default_factory=list)
     findings: list[QueryFinding] = field(default_factory=list)
+
+    def use(self, column: _SourceColumn | None, node: exp.Column, *, left_out: bool = False) -> None:
+        """Record that a name of the author's, and not one that a star became, is that of a column of datasets."""
+        if column is not None and "line" in node.this.meta:
+            self.uses += [Use(dataset_column, node, left_out) for dataset_column in sorted(column.star)]
 
     def query(
         self,
@@ -112,6 +118,10 @@ class Walk:
             # Where the query does not name its columns, the generator does: `col` of EXPLODE.
             columns = [_SourceColumn(name, kind) for name, kind in zip(names, kinds, strict=True)]
             sources[lateral.alias_or_name] = columns or None
+        for left_out in left_out_of(node):
+            owners = [sources.get(left_out.table.lower())] if left_out.table else sources.values()
+            for owner in owners:
+                self.use(_column_named(owner, left_out.name.lower()), left_out, left_out=True)
         lookup = self._lookup(sources, outer, ctes)
         result_columns = []
         for projection in node.selects:
@@ -146,10 +156,20 @@ class Walk:
         ctes: Mapping[str, Sequence[_SourceColumn] | None],
         outer: Mapping[str, Sequence[_SourceColumn] | None],
     ) -> Sequence[_SourceColumn] | None:
-        if node.args.get("pivots"):
-            if isinstance(node, exp.Subquery):
-                self.query(node.this, ctes, outer)
+        if pivots := node.args.get("pivots"):
+            columns = self._unpivoted(node, ctes, outer)
+            for name in (column for pivot in pivots for column in pivot.find_all(exp.Column)):
+                self.use(_column_named(columns, name.name.lower()), name)
             return None
+        return self._unpivoted(node, ctes, outer)
+
+    def _unpivoted(
+        self,
+        node: exp.Expr,
+        ctes: Mapping[str, Sequence[_SourceColumn] | None],
+        outer: Mapping[str, Sequence[_SourceColumn] | None],
+    ) -> Sequence[_SourceColumn] | None:
+        """The columns of a source before its PIVOT or UNPIVOT."""
         if isinstance(node, exp.Table):
             if not node.db:
                 return ctes.get(node.name)
@@ -198,8 +218,7 @@ class _Lookup:
             column = _column_named(columns, node.name)
             if column is None and columns is not None:
                 self._unknown(node, [column.name for column in columns])
-            if column is not None and "line" in node.this.meta:
-                self.walk.uses += [Use(dataset_column, node) for dataset_column in sorted(column.star)]
+            self.walk.use(column, node)
             cell = column.cell if column else Cell(UNKNOWN)
         else:
             if not node.table and not node.find_ancestor(exp.Lambda, exp.Order, exp.Pivot, exp.Struct, exp.PropertyEQ):

@@ -47,10 +47,15 @@ class Output:
 
 @dataclass(frozen=True)
 class Use:
-    """A place in a query that names a column of a dataset; `SELECT *` names none."""
+    """A place in a query that names a column of a dataset; `SELECT *` names none.
+
+    Attributes:
+        is_left_out: whether it only leaves the column out of a star, so that its type does not matter.
+    """
 
     column: ColumnName
     node: exp.Column
+    is_left_out: bool = False
 
 
 @dataclass(frozen=True)

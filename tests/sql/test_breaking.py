@@ -125,6 +125,22 @@ def test_another_type_is_a_break_and_a_wider_one_is_not() -> None:
     assert names(changed({**ROOT, "revenue": "string"})) == []
 
 
+def test_a_type_that_rounds_some_values_of_the_one_before_is_a_break() -> None:
+    for before, now in (
+        ("bigint", "double"),
+        ("decimal(10,2)", "double"),
+        ("decimal(16,0)", "double"),
+        ("int", "float"),
+    ):
+        assert not holds(before, now)
+    for before, now in (("int", "double"), ("decimal(15,0)", "double"), ("float", "double"), ("int", "decimal(10,0)")):
+        assert holds(before, now)
+    assert ("b.totals", "b.sales", "nb") not in names(changed({**ROOT, "nb": "double"}))
+    assert ("b.report", "b.totals", "total") in names(
+        changed(ROOT, totals=TEXTS["b.totals"].replace("SUM(nb)", "CAST(SUM(nb) AS DOUBLE)"))
+    )
+
+
 def test_added_columns_and_unused_drops_are_no_breaks() -> None:
     assert changed({**ROOT, "added": "int"}) == []
     assert changed({name: kind for name, kind in ROOT.items() if name != "revenue"}) == []

@@ -20,12 +20,14 @@ from sqlglot import exp
 from varve.planning.changes.changes import ColumnChange, ColumnChangeKind, renamed
 from varve.sql.syntax.type_names import UNKNOWN, canonical, parse_type
 from varve.sql.types.inference import qualified
-from varve.sql.types.numeric import common_type, decimal_of
+from varve.sql.types.numeric import FLOATS, common_type, decimal_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 Columns = dict[str, str]
+# So many digits of a whole number are exact in a DOUBLE.
+_EXACT_DIGITS = 15
 
 
 @dataclass(frozen=True)
@@ -82,15 +84,18 @@ def compared(
 
 
 def holds(before: str, now: str) -> bool:
-    """Whether a query that was written for one type stays valid for another: the same one, or a wider one."""
+    """Whether a query that was written for one type stays valid for another: the same one, or a wider one.
+
+    A wider one has all values of the other, so that DOUBLE is not wider than BIGINT.
+    """
     if UNKNOWN in before or UNKNOWN in now:
         return True
     old_type, new_type = _comparable(before), _comparable(now)
     if old_type == new_type:
         return True
-    numbers = all(
-        decimal_of(type_name) is not None or type_name in ("float", "double") for type_name in (old_type, new_type)
-    )
+    numbers = all(decimal_of(type_name) is not None or type_name in FLOATS for type_name in (old_type, new_type))
+    if (digits := decimal_of(old_type)) is not None and new_type in FLOATS:
+        return new_type == "double" and digits[0] <= _EXACT_DIGITS and not digits[1]
     return numbers and common_type([old_type, new_type]) == new_type
 
 

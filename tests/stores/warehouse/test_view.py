@@ -64,11 +64,23 @@ def test_a_shared_table_is_shown_whole_or_for_some_of_its_partitions(connection:
         '"sold"::bigint as "sold" from "shop_periods"."all"'
     )
     assert view.shared_arm(SALES, shape, "all", columns, None).as_string(connection) == whole
-    some = [batch(SALES, 5, "it's", "").partition, batch(SALES, 6, "Paris", "").partition]
+    some = [batch(SALES, day, store, "").partition for day, store in ((5, "it's"), (6, "Paris"), (7, "it's"))]
     assert view.shared_arm(SALES, shape, "all", columns, some).as_string(connection) == (
-        whole + " where (\"day\", \"store\") in (('2013-01-05'::date, 'it''s'::text), "
-        "('2013-01-06'::date, 'Paris'::text))"
+        whole + " where (\"store\" = 'it''s'::text and \"day\" in ('2013-01-05'::date, '2013-01-07'::date) "
+        "or \"store\" = 'Paris'::text and \"day\" in ('2013-01-06'::date))"
     )
+
+
+def test_a_shared_table_is_shown_for_more_partitions_than_postgresql_takes_keys_in_one_list(
+    connection: psycopg.Connection,
+) -> None:
+    paths = [f"day=2013-01-{day:02}/store=shop {store}" for day in range(1, 32) for store in range(500)]
+    wanted = view.of_partitions(SALES, paths[:-1])
+    rows = sql.SQL("(select day::date, 'shop ' || store as store from {}, generate_series(0, 499) as store) s").format(
+        sql.SQL("generate_series('2013-01-01'::timestamp, '2013-02-10', '1 day') as day")
+    )
+    count = sql.SQL("select count(*) from {} where {}").format(rows, wanted)
+    assert connection.execute(count).fetchone() == (len(paths) - 1,)
 
 
 def test_the_view_shows_its_leaves(connection: psycopg.Connection) -> None:

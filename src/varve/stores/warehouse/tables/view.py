@@ -165,12 +165,22 @@ def shared_arm(
 
 
 def of_partitions(dataset: Dataset, partitions: Sequence[str]) -> sql.Composed:
-    """The condition that a row of a shared table is of one of these partitions."""
-    names = sql.SQL(", ").join(map(sql.Identifier, dataset.partitioning.names))
-    keys = [
-        sql.SQL("({})").format(sql.SQL(", ").join(literals(dataset, partition).values())) for partition in partitions
-    ]
-    return sql.SQL("({}) in ({})").format(names, sql.SQL(", ").join(keys))
+    """The condition that a row of a shared table is of one of these partitions.
+
+    It has one IN for all partitions that differ in the first column alone. Of an IN over whole keys PostgreSQL makes an
+    expression as deep as the list is long, and refuses that of some ten thousand keys.
+    """
+    first, *others = map(sql.Identifier, dataset.partitioning.names)
+    groups: dict[tuple[str, ...], list[list[sql.Composed]]] = {}
+    for partition in partitions:
+        rest = tuple(text for _, text in parse_path(partition)[1:])
+        groups.setdefault(rest, []).append(list(literals(dataset, partition).values()))
+    conditions = []
+    for keys in groups.values():
+        same = [sql.SQL("{} = {}").format(name, value) for name, value in zip(others, keys[0][1:], strict=True)]
+        is_one_of = sql.SQL("{} in ({})").format(first, sql.SQL(", ").join(key[0] for key in keys))
+        conditions.append(sql.SQL(" and ").join([*same, is_one_of]))
+    return sql.SQL("({})").format(sql.SQL(" or ").join(conditions))
 
 
 def create_shared_table(

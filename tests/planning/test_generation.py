@@ -67,6 +67,34 @@ def test_another_store_breaks_and_a_type_in_the_warehouse_could_be_migrated() ->
     assert breaks(shape_of(dataset(store=WAREHOUSE)), shape_of(retyped)) == ()
 
 
+@pytest.mark.parametrize(
+    ("was", "now", "is_read"),
+    [
+        ("STRUCT<a: INT>", "STRUCT<b: STRING, a: BIGINT>", True),
+        ("ARRAY<STRUCT<a: INT>>", "ARRAY<STRUCT<a: INT, b: INT>>", True),
+        ("MAP<STRING, INT>", "MAP<STRING, BIGINT>", True),
+        ("STRUCT<a: INT>", "STRUCT<b: INT>", False),
+        ("STRUCT<a: INT, b: INT>", "STRUCT<a: INT>", False),
+        ("ARRAY<STRING>", "ARRAY<INT>", False),
+        ("ARRAY<INT>", "STRUCT<a: INT>", False),
+        ("MAP<STRING, INT>", "STRUCT<a: INT>", False),
+        ("TINYINT", "SMALLINT", True),
+        ("SMALLINT", "TINYINT", False),
+    ],
+)
+def test_what_the_view_shows_alike_and_is_read_as_null_breaks_in_the_warehouse(
+    was: str,
+    now: str,
+    is_read: bool,  # noqa: FBT001
+) -> None:
+    before = dataset(PRODUCT, Column("at", ColumnType(was)), store=WAREHOUSE)
+    for after in (Column("at", ColumnType(now)), Column("place", ColumnType(now), was=("at",))):
+        problems = breaks(shape_of(before), shape_of(dataset(PRODUCT, after, store=WAREHOUSE)))
+        assert not problems if is_read else problems == (
+            f"{after.name} was {was} and is {now} now, as which older rows are not read.",
+        )  # fmt: skip
+
+
 def test_rows_are_taken_over_where_nothing_is_lost_without_a_word() -> None:
     before = shape_of(dataset())
     renamed = Column("pieces", ColumnType.BIGINT, was=("sold",))

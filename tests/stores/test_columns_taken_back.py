@@ -109,6 +109,21 @@ def test_a_column_that_is_taken_back_leaves_the_table_and_every_batch_stays_read
     assert read(workbench, catalog, wider) == rows
 
 
+def test_another_struct_is_refused_in_the_warehouse_which_has_the_same_type_for_it(
+    workbench: Workbench, catalog: Catalog
+) -> None:
+    plain = replace(sales_dataset(StoreKind.WAREHOUSE), schema=Schema((Column("product", STRING),)))
+    before, wider, other = (
+        with_column(plain, "at", ColumnType(kind))
+        for kind in ("STRUCT<lat: INT>", "STRUCT<lat: BIGINT, lon: INT>", "STRUCT<latitude: BIGINT>")
+    )
+    publish(workbench, before, PARIS, "'pen' product, named_struct('lat', 49) at")
+    publish(workbench, wider, ZURICH, "'ink' product, named_struct('lat', 47L, 'lon', 9) at")
+    with pytest.raises(BadInput, match="at was STRUCT<lat: BIGINT, lon: INT> and is STRUCT<latitude: BIGINT> now"):
+        publish(workbench, other, ZURICH, "'ink' product, named_struct('latitude', 47L) at")
+    assert [row["at"] for row in read(workbench, catalog, wider)] == [(47, 9), (49, None)]
+
+
 def test_a_view_of_others_keeps_the_column_in_ours_until_it_is_migrated(workbench: Workbench, catalog: Catalog) -> None:
     narrow = replace(
         sales_dataset(StoreKind.WAREHOUSE), schema=Schema((Column("product", STRING), Column("sold", INT)))

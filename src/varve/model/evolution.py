@@ -109,6 +109,23 @@ def former_problems(before: DeclaredColumns, after: Sequence[Column]) -> tuple[s
     return evolution((), [column for column in after if column.name in former], before.former).problems
 
 
+def table_problems(before: DeclaredColumns, after: Sequence[Column]) -> tuple[str, ...]:
+    """One sentence for each column as which rows of older tables of the warehouse are not read, while no view changes.
+
+    There an array, a map or a struct is JSON, and a TINYINT a SMALLINT, whatever was declared: what does not fit the
+    declaration would be NULL without a word.
+    """
+    older = {column.name: column for column in before.data}
+    problems = []
+    for column in after:
+        former = next((older[name] for name in (column.name, *reversed(column.was)) if name in older), None)
+        if former is not None and _kept_alike(former.type, column.type) and not _fits(former.type, column.type):
+            problems.append(
+                f"{column.name} was {former.type} and is {column.type} now, as which older rows are not read."
+            )
+    return (*former_problems(before, after), *problems)
+
+
 def partition_problems(before: Sequence[Column], after: Sequence[Column]) -> list[str]:
     """One sentence where the partition columns changed, as no such change is allowed; else an empty list."""
     old, new = (
@@ -123,6 +140,23 @@ def widens(narrow: ColumnType, wide: ColumnType) -> bool:
         (digits, scale), (more_digits, more_scale) = narrow.digits, wide.digits
         return more_scale >= scale and more_digits - more_scale >= digits - scale
     return wide.kind in _WIDER.get(narrow.kind, frozenset())
+
+
+def _kept_alike(before: ColumnType, after: ColumnType) -> bool:
+    """Whether the warehouse has one type for both."""
+    return (before.nested and after.nested) or {before.kind, after.kind} == {Kind.TINYINT, Kind.SMALLINT}
+
+
+def _fits(before: ColumnType, after: ColumnType) -> bool:
+    """Whether JSON of the first type is read as the second with every value: a struct may have more fields."""
+    if before == after or widens(before, after):
+        return True
+    if not before.nested or before.kind is not after.kind:
+        return False
+    if before.kind is Kind.STRUCT:
+        parts = dict(after.parts)
+        return all(name in parts and _fits(kind, parts[name]) for name, kind in before.parts)
+    return all(_fits(old, new) for (_, old), (_, new) in zip(before.parts, after.parts, strict=True))
 
 
 _MOMENTS = frozenset({Kind.DATE, Kind.TIMESTAMP, Kind.TIMESTAMP_NTZ})

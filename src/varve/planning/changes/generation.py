@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from varve.model.dataset import StoreKind
-from varve.model.evolution import DeclaredColumns, casts, evolution, former_problems, partition_problems
+from varve.model.evolution import DeclaredColumns, casts, evolution, partition_problems, table_problems
 from varve.model.partitions.own_calendar import changed_windows
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def _of_files(before: DeclaredColumns, after: DeclaredColumns) -> Sequence[str]:
 
 def _of_tables(before: DeclaredColumns, after: DeclaredColumns) -> Sequence[str]:
     """A view casts and renames what older tables have: what it cannot."""
-    return former_problems(before, after.data)
+    return table_problems(before, after.data)
 
 
 def _retyped(before: DeclaredColumns, after: DeclaredColumns) -> Sequence[str]:

@@ -1,4 +1,4 @@
-"""What follows from a changed declaration in the warehouse, and the refusal of a name that older tables use otherwise.
+"""What follows from a changed declaration in the warehouse, and the refusal of names that older tables use otherwise.
 
 Not here: which changes a view takes under its readers (tables/shape.py), and a migration (migrate.py).
 """
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from varve.catalog.rows import columns_of
 from varve.model.errors import NOTHING_LOST, BadInput, some
-from varve.model.evolution import Consequence, evolution, former_problems
+from varve.model.evolution import Consequence, evolution, table_problems
 from varve.stores.postgres.types import postgres_type
 
 if TYPE_CHECKING:
@@ -20,8 +20,8 @@ _ANOTHER_NAME = "Give the new column another name, as tables of older batches ha
 
 
 def refuse_former(build: Build) -> None:
-    """Raise BadInput where a column has the name of one that was taken away, and cannot hold its values."""
-    problems = former_problems(columns_of(build.registered or {}), build.dataset.schema.columns)
+    """Raise BadInput where a column has a name that older tables have, whose values would not be read as it."""
+    problems = table_problems(columns_of(build.registered or {}), build.dataset.schema.columns)
     if problems:
         raise BadInput(f"{build}: {' '.join(problems)} {NOTHING_LOST} {_ANOTHER_NAME}")
 

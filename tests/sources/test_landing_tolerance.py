@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,12 +14,12 @@ from varve.dagster.runs.failures import explained
 from varve.model.errors import BadInput
 from varve.model.landing.options import Header, LandingOptions
 from varve.model.landing.rejection import RejectInto
+from varve.sources.landing.bad_rows import all_bad_rows
+from varve.sources.landing.declared_file import source_of
 from varve.sources.landing.landing import Landing
 from varve.stores.open_build import OpenBuild
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.support.workbench import Workbench
 
 pytestmark = pytest.mark.spark
@@ -100,3 +101,14 @@ def test_a_partition_column_that_contradicts_the_name_of_its_file_is_refused_wit
             f"{path} ({dataset}): line 2: column day: '2013-01-06' contradicts the file's name; it is a file of "
             "day = '2013-01-05'. Nothing was published"
         )
+
+
+def test_the_partition_of_a_file_is_known_whatever_folders_the_landing_folder_lies_in(tmp_path: Path) -> None:
+    dataset = landing_dataset()
+    landing = Landing(str(tmp_path / dataset.db / dataset.table / "in"))
+    path = Path(landing.uri(dataset, "2013-01-05"))
+    path.parent.mkdir(parents=True)
+    path.write_text(HEADER.replace("\n", ",day\n") + GOOD.replace("\n", ",2013-01-06\n"))
+    error = all_bad_rows(dataset, source_of(dataset, str(path)))
+    assert "line 2: column day: '2013-01-06' contradicts the file's name" in str(error)
+    assert list(error.partitions) == ["day=2013-01-05"]

@@ -67,7 +67,8 @@ def reading_of(dataset: Dataset) -> FileReading:
 def key_of(dataset: Dataset, uri: str) -> PartitionKey | None:
     """The partition that the name of a file gives; None where it is no file of the dataset."""
     try:
-        return listing.pattern_of(dataset).key(uri.partition(f"/{dataset.db}/{dataset.table}/")[2])
+        # The path of the landing folder itself may have folders of these names.
+        return listing.pattern_of(dataset).key(uri.rpartition(f"/{dataset.db}/{dataset.table}/")[2])
     except (UnknownPartition, OutsideDimension):
         return None
 

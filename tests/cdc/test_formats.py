@@ -17,6 +17,7 @@ from tests.cdc.formats import KEY, as_debezium, as_events, as_wal2json, as_wal2j
 from tests.cdc.lab import DEFAULT, FULL, Application, Lab
 from varve.cdc.event import ChangeType
 from varve.cdc.protocol import change_events, debezium, wal2json
+from varve.cdc.protocol.order import in_order
 from varve.model.errors import BadInput
 
 if TYPE_CHECKING:
@@ -352,6 +353,17 @@ def test_values_within_a_value_are_as_the_json_has_them() -> None:
         key=("id",),
     )
     assert of_debezium.new == {"id": "1", "numbers": "[1.5, 2.5]", "words": '["é", "\U0001f600"]'}
+
+
+def test_rows_that_a_snapshot_of_debezium_has_read_at_several_moments_are_one_after_the_other() -> None:
+    # Of an incremental snapshot each row has the time at which it was sent; they come at the end of a transaction.
+    lines = [
+        envelope({"ts_ms": 1_000, "txId": 5}),
+        *[envelope({"ts_ms": 2_000 + number, "txId": 6}, op="r", after={"id": number}) for number in (2, 3)],
+        envelope({"sequence": '["30", "40"]', "ts_ms": 3_000, "txId": 7}, op="u", after={"id": 2}),
+    ]
+    events = list(debezium.read(lines, relation="public.t", key=("id",)))
+    assert [event.order for event in in_order(events)] == [(10, 1), (10, 2), (10, 3), (30, 1)]
 
 
 def test_numbers_keep_their_text() -> None:

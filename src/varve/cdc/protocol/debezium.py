@@ -18,7 +18,7 @@ import hashlib
 import json
 import uuid
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from varve.cdc.event import ChangeEvent, ChangeType, Text, event
@@ -56,7 +56,7 @@ class _Place:
     commit_lsn: int
     xid: int
     timestamp: str
-    total_order: int | None = field(default=None, compare=False)
+    total_order: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,8 @@ def read(
     Raises BadInput that names the line where it is no envelope, is of another database, or has no order.
     """
     other_tables = Counter() if others is None else others
-    transaction, seq = None, 0
+    transaction: int | None = None
+    seq = 0
     key_before_move: dict[str, Text] | None = None
     for number, line in enumerate(lines, 1):
         if not line.strip() or line.strip() == "null":
@@ -94,8 +95,9 @@ def read(
         if change is None:
             continue
         place, before, after = change.place, change.before, change.after
-        seq = seq + 1 if place == transaction else 1
-        transaction = place
+        # No other transaction has this LSN; rows that a snapshot has read have it too, each with a time of its own.
+        seq = seq + 1 if place.commit_lsn == transaction else 1
+        transaction = place.commit_lsn
         if place.total_order is not None:
             seq = place.total_order
         kind = _KINDS[change.operation]

@@ -248,6 +248,13 @@ def test_a_column_that_a_file_has_twice_is_named() -> None:
     pq.write_table(pa.Table.from_arrays([pa.array([1]), pa.array([2]), pa.array([3])], ["a", "b", "b"]), out)
     with pytest.raises(BadFile, match="its columns are not the declared ones: twice b"):
         read(out.getvalue(), wanted(a="INT", b="INT"), "parquet")
+    with pytest.raises(BadFile, match="the columns are not the declared ones: twice b"):
+        read(b"a,b,b\n1,2,3\n", wanted(a="INT", b="INT"), extra=True)
+
+
+def test_columns_that_are_not_declared_and_left_out_may_all_have_one_name_or_none() -> None:
+    (column,) = read(b"x,a,x,,\n1,2,3,,\n", wanted(a="INT"), extra=True).columns
+    assert column.to_pylist() == [2]
 
 
 @pytest.mark.timeout(20)

@@ -78,7 +78,8 @@ def _header_problem(names: Sequence[str], reading: FileReading) -> str:
     wanted = reading.names
     missing = [name for name in wanted if name not in names]
     extra = [name for name in names if name not in reading.known_names]
-    twice = sorted({name for name in names if list(names).count(name) > 1})
+    # Of the others several may have one name, or none, as behind separators at the end of each line.
+    twice = sorted({name for name in names if name in reading.known_names and list(names).count(name) > 1})
     differences = [f"missing {', '.join(missing)}"] if missing else []
     differences += [f"not declared {', '.join(extra)}"] if extra and not reading.extra else []
     differences += [f"twice {', '.join(twice)}"] if twice and not differences else []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import dagster as dg
@@ -13,6 +14,10 @@ from varve.dagster.assets.datasets import captured_asset, dataset_asset, graph_o
 from varve.dagster.automation.reconciling import Reconciler
 from varve.model.batch import Input
 from varve.model.dataset import Dataset, StoreKind
+from varve.model.errors import BadInput
+from varve.model.partitions.dimension import TimeDimension
+from varve.model.partitions.partitioning import Partitioning
+from varve.model.partitions.time_columns import TimeColumn
 from varve.model.schema import Column, ColumnType, Schema
 from varve.stores.folders.layout import Layout
 from varve.stores.lake.store import LakeStore
@@ -111,6 +116,49 @@ def test_what_reads_the_dataset_becomes_due_where_its_rows_have_changed(lab: Lab
     lab.sql("update {t} set id = 10 where id = 3")
     assert published(lab) == {"part=2", "part=3"}
     assert due(lab, graph) == {reader.name: {"part=2", "part=3"}}
+
+
+IN_PARTS = (TimeColumn("day", "%Y%m%d", ColumnType.INT), TimeColumn("hh", "%H"))
+AS_A_MOMENT = (TimeColumn("begins", "%s", ColumnType.TIMESTAMP),)
+
+
+@pytest.mark.parametrize(
+    ("columns", "partition_by", "paths"),
+    [
+        (
+            IN_PARTS,
+            {"day": "cast(date_format(at, 'yyyyMMdd') as int)", "hh": "date_format(at, 'HH')"},
+            ("day=20130105/hh=07", "day=20130105/hh=23"),
+        ),
+        (
+            AS_A_MOMENT,
+            {"begins": "date_trunc('HOUR', at)"},
+            ("begins=2013-01-05 07%3A00%3A00", "begins=2013-01-05 23%3A00%3A00"),
+        ),
+    ],
+    ids=["in several columns", "as a moment"],
+)
+def test_windows_are_partitions_however_their_columns_spell_them(
+    lab: Lab, columns: tuple[TimeColumn, ...], partition_by: dict[str, str], paths: tuple[str, str]
+) -> None:
+    hours = replace(TimeDimension.of("hour", "@hourly", "2013-01-05"), columns=columns)
+    dataset = replace(lab.captured.dataset, partitioning=Partitioning((hours,)))
+    lab.captured = replace(lab.captured, dataset=dataset, partition_by=partition_by)
+    lab.sql("insert into {t} (w, id, at) values (1, 1, '2013-01-05 07:30Z'), (1, 2, '2013-01-05 07:59:59.999999Z')")
+    lab.bootstrap()
+    done = lab.apply()
+    assert done is not None
+    assert {batch.partition.path for batch in done.published} == {paths[0]}
+    # A row moves to another window.
+    lab.sql("update {t} set at = '2013-01-05 23:30Z' where id = 2")
+    lab.capture()
+    done = lab.apply()
+    assert done is not None
+    assert {batch.partition.path: batch.rows for batch in done.published} == {paths[0]: 1, paths[1]: 1}
+    lab.sql("insert into {t} (w, id, at) values (1, 3, '2012-12-31 00:00Z')")
+    lab.capture()
+    with pytest.raises(BadInput, match=f"rows belong to partitions that it does not have: {columns[0].name}=2012"):
+        lab.apply()
 
 
 @pytest.mark.parametrize("kind", [DEFAULT, UNKEYED])

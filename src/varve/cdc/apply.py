@@ -24,9 +24,11 @@ from varve.cdc.resolve.event_frame import EVENT_DDL, with_time
 from varve.cdc.resolve.resolve import resolve
 from varve.cdc.resolve.shape import WEIGHT, Resolution, TableShape, joined
 from varve.model.batch import Input
-from varve.model.errors import NOTHING_LOST, BadInput, StalePublish, some
+from varve.model.errors import NOTHING_LOST, BadInput, StalePublish, UnknownPartition, some
+from varve.model.partitions.key import plain
+from varve.model.partitions.time_columns import columns_text
 from varve.sql.spark.run_errors import run_message
-from varve.stores.frames import spark_errors
+from varve.stores.frames import partition_texts, spark_errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -181,19 +183,25 @@ class Apply:
         sides = ((resolution.before, -1), (self._partitioned(resolution.after), 1))
         weighted = [frame.select(*data, *names, F.lit(weight).alias(WEIGHT)) for frame, weight in sides]
         summed = weighted[0].unionByName(weighted[1]).groupBy(*data, *names).agg(F.sum(WEIGHT).alias(WEIGHT))
-        rows = summed.where(f"{WEIGHT} <> 0").select(*names).distinct().collect()
+        # As texts: what a value of a column says of a partition, its dimension knows, which may have several columns.
+        rows = summed.where(f"{WEIGHT} <> 0").select(*partition_texts(names)).distinct().collect()
         if any(value is None for row in rows for value in row):
             raise BadInput(
                 f"{dataset}: partition_by gives NULL for a row ({dict(self.captured.partition_by)}), which is no "
                 f"partition. {NOTHING_LOST} Give such rows a partition of their own: coalesce(..., 'unknown')."
             )
-        keys = sorted(dataset.partitioning.key(tuple(row)) for row in rows)
-        if unknown := [key for key in keys if not dataset.partitioning.exists(key)]:
+        keys, unknown = [], []
+        for row in rows:
+            try:
+                keys.append(dataset.partitioning.parsed(row.asDict()))
+            except UnknownPartition:
+                unknown.append(columns_text(row.asDict().items()))
+        if unknown:
             raise BadInput(
-                f"{dataset}: rows belong to partitions that it does not have: {some(unknown)}. {NOTHING_LOST} Widen "
-                "its dimension, or change partition_by."
+                f"{dataset}: rows belong to partitions that it does not have: {some(sorted(unknown))}. {NOTHING_LOST} "
+                "Widen its dimension, or change partition_by."
             )
-        return keys
+        return sorted(keys)
 
     def _set_aside(
         self, position: Position, batches: Sequence[EventBatch], resolution: Resolution
@@ -219,7 +227,7 @@ class Apply:
                                            str(read_lsn)))  # fmt: skip
             old = self.store.read(dataset, [current[key.path] for key in keys if key.path in current])
             kept_rows = resolution.replaced(old).select(*dataset.schema.names, *dataset.partitioning.names)
-            key_rows = self.spark.createDataFrame([tuple(key.values) for key in keys], ", ".join(
+            key_rows = self.spark.createDataFrame([tuple(map(plain, key.values)) for key in keys], ", ".join(
                 f"__w_{column.name} {column.type}" for column in dataset.partition_columns))  # fmt: skip
             pairs = [(name, f"__w_{name}") for name in dataset.partitioning.names]
             new_rows = joined(self._partitioned(resolution.after), key_rows, pairs, "left_semi")

@@ -90,13 +90,16 @@ class CorrectedFiles:
         pattern = listing.pattern_of(dataset)
         # It is read by its ending: a partner who sends JSON lines corrects them by JSON lines.
         name = pattern.name_like(partition, file.name)
+        target, note = self._places(dataset, name)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        # The file may be the one that was landed before, mended where it lies.
+        copy = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}.part")
+        shutil.copyfile(file, copy)
         for other in pattern.names_of(partition):
             # One that was landed before, and perhaps under another ending.
             for place in self._places(dataset, other):
                 place.unlink(missing_ok=True)
-        target, note = self._places(dataset, name)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(file, target)
+        copy.replace(target)
         if pattern.many:
             # Which of the partition's files it is to replace, nobody has said: it is not sent.
             return

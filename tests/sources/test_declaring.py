@@ -69,6 +69,8 @@ def test_other_columns_become_a_list_or_a_set_where_there_are_many() -> None:
     assert shards == (StaticDimension("shard", tuple(range(12))),)
     (users,) = imported("user STRING", *[f"user{number}" for number in range(51)]).partitioning.dimensions
     assert users == DynamicDimension("user", "dumps_clicks_user")
+    # Its variable has another name, as that of a series would have this one.
+    assert imported("t STRING", "a", "b").partitioning.dimensions == (StaticDimension("t", ("a", "b")),)
 
 
 def test_a_table_without_partition_columns_is_one_without_partitions() -> None:

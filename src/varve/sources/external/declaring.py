@@ -108,7 +108,7 @@ def _partition_lines(table: ExistingTable) -> Iterator[str]:
     declared = [f"{_named(column)} {_key_type(column, of_series=column.name in expressions)}" for column in columns]
     yield f"PARTITIONED BY ({', '.join(declared)})"
     yield f"FOR {', '.join(generators)}"
-    if series is not None:
+    if series is not None or any(_variable(column) != column.name for column in columns):
         inserts = [f"{_named(column)} = {expressions.get(column.name, _variable(column))}" for column in columns]
         yield f"INSERT ({', '.join(inserts)})"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import shutil
 import socket
 import subprocess
@@ -191,6 +192,37 @@ def test_a_file_that_cannot_be_taken_is_named_and_nothing_after_it_is_taken(lab:
     put(other, "1.jsonl", whole)
     with pytest.raises(BadInput, match="was taken, and has other content now"):
         take(other)
+
+
+def test_what_is_no_file_or_may_not_be_read_is_named_and_never_waited_for(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = followed(lab, ChangeFormat.WAL2JSON)
+    folder = put(other, "3.jsonl", transaction(other, 30, ("I", 3, "c"))).parent
+    path, us, read = folder / "2.json", os.geteuid(), LocalFileSystem.cat_file
+
+    def as_somebody(files: LocalFileSystem, place: str, *args: object, **more: object) -> object:
+        os.seteuid(us or (65_534 if path.exists() else 0))  # who may not read everything
+        try:
+            return read(files, place, *args, **more)
+        finally:
+            os.seteuid(us)
+
+    monkeypatch.setattr(LocalFileSystem, "cat_file", as_somebody)
+    kinds: dict[str, Callable[[], object]] = {
+        "a directory lies where": path.mkdir,
+        "something else lies where": lambda: os.mkfifo(path),
+        "it is a link to nothing": lambda: path.symlink_to(folder / "nowhere"),
+        "it may not be read: Permission denied": lambda: path.touch(0),
+    }
+    with other.catalog() as catalog:
+        capture = FileCapture(other.captured, other.settings.landing, Positions(catalog.connection), other.log())
+        for problem, make in kinds.items():
+            make()
+            with pytest.raises(BadInput, match=rf"{path} cannot be taken: {problem}.*serves its last exact state"):
+                capture.capture()
+            path.rmdir() if path.is_dir() else path.unlink()
+        assert capture.capture() is not None
 
 
 def test_what_came_before_a_file_that_cannot_be_taken_is_applied_and_then_the_error_comes(

@@ -35,6 +35,8 @@ from varve.services.links import refuse_link_out
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from fsspec import AbstractFileSystem
+
     from varve.cdc.capture.batch_writer import EventBatch
     from varve.cdc.capture.event_log import EventLog
     from varve.cdc.capture.positions import Positions
@@ -96,14 +98,14 @@ class FileCapture:
             name = path.rsplit("/", 1)[1]
             if not _is_change_file(name):
                 continue
-            info = files.info(path)
+            info = self._info(files, path)
             if self._is_unsettled(info):
                 return None
             refuse_link_out(dataset, path, f"{FOLDER}/{dataset.db}/{dataset.table}")
             version = _version(path, info)
             if name in hashes and self.hashed.get(version) == hashes[name]:
                 continue
-            content = files.cat_file(path)
+            content = self._content(files, path)
             digest = hashlib.sha256(content).hexdigest()
             if version:
                 self.hashed[version] = digest
@@ -155,6 +157,31 @@ class FileCapture:
             self.positions.start(dataset.name, self.captured.source)
             self.positions.begin(dataset.name, position)
 
+    def _info(self, files: AbstractFileSystem, path: str) -> dict[str, object]:
+        """What the folder says of a file. Raises BadInput where there is none: a pipe would be read for ever."""
+        try:
+            info: dict[str, object] = files.info(path)
+        except FileNotFoundError as error:
+            raise self._not_taken(path, "it is a link to nothing, or was removed just now.") from error
+        if info["type"] != "file":
+            kind = "a directory" if info["type"] == "directory" else "something else"
+            raise self._not_taken(path, f"{kind} lies where a file is expected.")
+        return info
+
+    def _content(self, files: AbstractFileSystem, path: str) -> bytes:
+        """The bytes of a file. Raises BadInput where they may not be read."""
+        try:
+            content: bytes = files.cat_file(path)
+        except (FileNotFoundError, PermissionError) as error:
+            raise self._not_taken(path, f"it may not be read: {error.strerror or error}.") from error
+        return content
+
+    def _not_taken(self, path: str, problem: str) -> BadInput:
+        return BadInput(
+            f"{self.captured.dataset}: {path} cannot be taken: {problem} The dataset serves its last exact state; mend "
+            "the file, or remove it, and capture again."
+        )
+
     def _is_unsettled(self, info: dict[str, object]) -> bool:
         changed = info.get("mtime")
         # A time further in the future means that a clock is wrong; no settling would end before it.
@@ -175,10 +202,7 @@ class FileCapture:
             ))  # fmt: skip
             return in_order(events), others
         except BadInput as error:
-            raise BadInput(
-                f"{self.captured.dataset}: {path} cannot be taken: {error} The dataset serves its last exact state; "
-                "mend the file, or remove it, and capture again."
-            ) from error
+            raise self._not_taken(path, str(error)) from error
 
     def _refuse_split_transaction(self, path: str, events: list[ChangeEvent], taken: list[EventBatch]) -> None:
         """Raise BadInput where a file continues the transaction with which the file before it ended.

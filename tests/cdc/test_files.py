@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime as dt
 import json
 import os
 import shutil
@@ -21,7 +22,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import s3fs
+from fsspec.implementations.arrow import ArrowFSWrapper
 from fsspec.implementations.local import LocalFileSystem
+from pyarrow.fs import LocalFileSystem as LocalFiles
 from rich.console import Console
 
 from tests.cdc.formats import KEY, as_debezium, as_events, as_wal2json, as_wal2json_v1, decoded
@@ -223,6 +226,16 @@ def test_what_is_no_file_or_may_not_be_read_is_named_and_never_waited_for(
                 capture.capture()
             path.rmdir() if path.is_dir() else path.unlink()
         assert capture.capture() is not None
+
+
+def test_a_file_in_hdfs_is_not_taken_while_it_is_written(lab: Lab, tmp_path: Path) -> None:
+    (path := tmp_path / "1.jsonl").write_text("")
+    # As HDFS lists it.
+    info = ArrowFSWrapper(LocalFiles()).info(str(path))
+    with lab.catalog() as catalog:
+        capture = FileCapture(lab.captured, str(tmp_path), Positions(catalog.connection), lab.log(), settle_seconds=60)
+        assert capture._is_unsettled(info)
+        assert not capture._is_unsettled({**info, "mtime": info["mtime"] - dt.timedelta(minutes=2)})
 
 
 def test_what_came_before_a_file_that_cannot_be_taken_is_applied_and_then_the_error_comes(

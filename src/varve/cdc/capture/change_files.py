@@ -12,6 +12,7 @@ Not here: parsing a line (protocol/wal2json.py, protocol/debezium.py, protocol/c
 
 from __future__ import annotations
 
+import datetime as dt
 import hashlib
 import time
 from collections import Counter
@@ -184,6 +185,8 @@ class FileCapture:
 
     def _is_unsettled(self, info: dict[str, object]) -> bool:
         changed = info.get("mtime")
+        # HDFS has a moment in the place of a number.
+        changed = changed.timestamp() if isinstance(changed, dt.datetime) else changed
         # A time further in the future means that a clock is wrong; no settling would end before it.
         return isinstance(changed, float) and abs(time.time() - changed) < self.settle_seconds
 

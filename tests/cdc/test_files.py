@@ -238,6 +238,20 @@ def test_a_file_in_hdfs_is_not_taken_while_it_is_written(lab: Lab, tmp_path: Pat
         assert not capture._is_unsettled({**info, "mtime": info["mtime"] - dt.timedelta(minutes=2)})
 
 
+def test_files_are_found_below_folders_of_any_name(lab: Lab, tmp_path: Path) -> None:
+    other = followed(lab, ChangeFormat.WAL2JSON)
+    other.settings = lab.settings.model_copy(update={"landing_root": str(tmp_path / "[in] 1?*")})
+    put(other, "1.jsonl", transaction(other, 10, ("I", 1, "a")))
+    put(other, "1.txt", [])
+    log = EventLog(str(tmp_path / "[lake]"), other.captured.dataset)
+    with other.catalog() as catalog:
+        capture = FileCapture(other.captured, other.settings.landing, Positions(catalog.connection), log)
+        assert capture.left_alone() == ["1.txt"]
+        assert capture.capture() is not None
+        assert capture.capture() is None
+    assert [batch.file[0] for batch in log.batches(1)] == ["1.jsonl"]
+
+
 def test_what_came_before_a_file_that_cannot_be_taken_is_applied_and_then_the_error_comes(
     lab: Lab, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,6 +13,7 @@ Not here: parsing a line (protocol/wal2json.py, protocol/debezium.py, protocol/c
 from __future__ import annotations
 
 import datetime as dt
+import glob
 import hashlib
 import time
 from collections import Counter
@@ -95,7 +96,7 @@ class FileCapture:
             refuse_other_declaration(self.captured, position.declared)
         hashes = dict(batch.file for batch in taken)
         files, root = open_files(self.folder)
-        for path in sorted(files.glob(f"{root}/*")):
+        for path in sorted(files.glob(f"{glob.escape(root)}/*")):
             name = path.rsplit("/", 1)[1]
             if not _is_change_file(name):
                 continue
@@ -131,7 +132,7 @@ class FileCapture:
     def left_alone(self) -> list[str]:
         """The names in the folder that are those of no change files, but for hidden ones."""
         files, root = open_files(self.folder)
-        names = sorted(path.rstrip("/").rsplit("/", 1)[1] for path in files.glob(f"{root}/*"))
+        names = sorted(path.rstrip("/").rsplit("/", 1)[1] for path in files.glob(f"{glob.escape(root)}/*"))
         return [name for name in names if not _is_change_file(name) and not _is_hidden(name)]
 
     def end(self) -> None:

@@ -17,6 +17,7 @@ Not here: how long they are kept (retention.py).
 
 from __future__ import annotations
 
+import glob
 import io
 import json
 import time
@@ -74,7 +75,7 @@ class EventLog:
         if not files.exists(folder):
             return []
         batches = dict[str, EventBatch]()
-        for path in files.glob(f"{files._strip_protocol(folder)}/events=*/{MANIFEST}"):
+        for path in files.glob(f"{glob.escape(files._strip_protocol(folder))}/events=*/{MANIFEST}"):
             try:
                 with files.open(path, "rt", encoding="utf-8") as file:
                     manifest = json.load(file)

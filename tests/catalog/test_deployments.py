@@ -421,6 +421,32 @@ def test_what_is_published_while_new_code_is_deployed_counts_as_made_by_the_code
     assert process.with_code("r2").states() == {1: State.OUTDATED, 2: State.ON_HOLD, 3: State.ON_HOLD}
 
 
+def test_a_look_at_the_code_before_settles_nothing_of_what_is_deployed_meanwhile(
+    process: Process, fresh_database: str
+) -> None:
+    second = process.with_code("r2")
+    second.apply(OnCodeChange.HOLD)
+    second.run("shop.revenue", *DAYS)
+    waiting = "select from pg_stat_activity where wait_event_type = 'Lock' and application_name = 'looking'"
+
+    def look() -> None:
+        with psycopg.connect(fresh_database, autocommit=True, application_name="looking") as connection:
+            replace(second, connection=connection).states()
+
+    with ThreadPoolExecutor(1) as pool:
+        with process.connection.transaction():
+            process.with_code("r3").apply(OnCodeChange.HOLD)
+            looked = pool.submit(look)
+            with psycopg.connect(fresh_database, autocommit=True) as other:
+                deadline = time.monotonic() + 30
+                while other.execute(waiting).fetchone() is None:
+                    assert time.monotonic() < deadline, "the look did not wait for the deployment"
+                    other.execute("select pg_sleep(0.02)")
+        looked.result(timeout=30)
+    assert process.deployments.current()["shop.revenue"].may_be_mixed
+    assert [change.kind for change in process.with_code("r3").plan().decisions] == [CodeChangeKind.OUTDATED]
+
+
 def test_four_that_deploy_at_once_leave_one_code(process: Process, fresh_database: str) -> None:
     """Each process has code of its own that needs nobody's decision; whoever comes second is refused or is equal."""
     policy = Policy(on_code_change=OnCodeChange.REBUILD)

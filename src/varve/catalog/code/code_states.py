@@ -41,7 +41,11 @@ _CHANGED = """
         select max(o.id) from varve.deployment o where o.dataset = d.dataset and o.code_version <> d.code_version)
     group by p.dataset
 """
-_SETTLE = "update varve.deployed set may_be_mixed = false where dataset = any(%s)"
+# Of those deployments that were looked at: another one may have taken their place since.
+_SETTLE = """
+    update varve.deployed d set may_be_mixed = false from unnest(%s::text[], %s::bigint[]) as s (dataset, deployment)
+    where (d.dataset, d.deployment) = (s.dataset, s.deployment)
+"""
 
 
 @dataclass(frozen=True)
@@ -65,7 +69,7 @@ class CodeStates:
         ]  # fmt: skip
         still_mixed = set(deployments.outdated(held)) if held else set()
         if deploy and (settled := sorted(set(held) - still_mixed)):
-            self.connection.execute(_SETTLE, (settled,))
+            self.connection.execute(_SETTLE, (settled, [current[name].number for name in settled]))
         states: dict[str, CodeState] = {}
         deployed_at: dict[str, float] = {}
         evolving = self._evolving(graph, current)

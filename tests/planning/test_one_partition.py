@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.planning.test_reconcile import CHAIN, DAY, LANDED, SMALL, START, dataset, world
+from tests.planning.test_reconcile import CHAIN, DAY, LANDED, SMALL, START, STORE, TENANT, dataset, world
+from varve.model.partitions.schedule import Schedule
 from varve.model.policy import Policy
+from varve.model.reads import All, Reads
+from varve.planning.judgement.judgement import State
 from varve.planning.operations.one_partition import judged_with_inputs
 
 if TYPE_CHECKING:
@@ -52,6 +55,14 @@ def test_so_it_is_of_what_is_computed_by_itself(*, catchup: bool) -> None:
     simulation = world({dataset("days", DAY, policy=Policy(by_itself=True, catchup=catchup)): []}, days=10.5)
     compare_all(simulation)
     simulation.until_quiet()
+    compare_all(simulation)
+
+
+def test_so_it_is_of_what_a_schedule_computes_though_nothing_that_it_reads_is_there_yet() -> None:
+    sales, scheduled = dataset("sales", TENANT, landing=True), Policy(schedule=Schedule("@daily"))
+    total = dataset("total", STORE, policy=scheduled)
+    simulation = world({sales: [], total: [Reads(sales, {"tenant": All()})]}, days=10.5, members={"tenants": ()})
+    assert simulation.states("t.total") == {"store=Detroit": State.DUE, "store=Paris": State.DUE}
     compare_all(simulation)
 
 

@@ -305,9 +305,7 @@ class Tick:
             }
             pending.update(edge_paths.readers(about_to_change) if about_to_change else ())
             reading.update(edge_paths.readers(self._existing_partitions(upstream)))
-        # A tick computes each key of a list or a set, also one that reads nothing. Windows follow what they read.
-        has_ticks, has_windows = dataset.policy.schedule is not None, dataset.partitioning.time is not None
-        if (has_ticks and not (edges and has_windows)) or (dataset.policy.by_itself and not edges):
+        if needs_no_input(dataset, self._graph):
             self._refuse_explosion(dataset, dataset.partitioning.count(self._members, self._now))
             reading.update(key.path for key in dataset.partitioning.keys(self._members, self._now))
         if self._keep_settled or dataset.recomputes:
@@ -389,6 +387,14 @@ class Tick:
         if partitioning not in self._keys:
             self._keys[partitioning] = Keys(partitioning, self._members)
         return self._keys[partitioning]
+
+
+def needs_no_input(dataset: Dataset, graph: Graph) -> bool:
+    """Whether each key of a dataset is judged where all of it is, also one of which nothing is known."""
+    reads, has_windows = bool(graph.edges[dataset.name]), dataset.partitioning.time is not None
+    # A tick computes each key of a list or a set, also one that reads nothing. Windows follow what they read.
+    has_ticks = dataset.policy.schedule is not None and not (reads and has_windows)
+    return has_ticks or (dataset.policy.by_itself and not reads)
 
 
 def _unwanted(dataset: Dataset, fact: Fact, code: CodeState, *, has_key: bool) -> Judgement:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from varve.planning.judgement.facts import NOTHING
 from varve.planning.judgement.settled import in_bulk
 from varve.planning.readers import EdgePaths, Keys, MappingMemory
-from varve.planning.tick import Limits, Memory, Tick
+from varve.planning.tick import Limits, Memory, Tick, needs_no_input
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -105,10 +105,8 @@ def _inputs(graph: Graph, dataset: Dataset, path: str, *, now: dt.datetime, memb
 
 
 def _listed(dataset: Dataset, graph: Graph, members: Members | None, now: dt.datetime) -> set[str]:
-    """The partitions at which `reconcile` looks although nothing is known of them: of what is computed by itself."""
-    if graph.edges[dataset.name] or not (dataset.policy.by_itself or dataset.policy.schedule is not None):
-        return set()
-    return {key.path for key in dataset.partitioning.keys(members, now)}
+    """The partitions at which `reconcile` looks although nothing is known of them."""
+    return {key.path for key in dataset.partitioning.keys(members, now)} if needs_no_input(dataset, graph) else set()
 
 
 def _unseen(

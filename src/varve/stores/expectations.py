@@ -43,9 +43,12 @@ def audit_rows(frame: DataFrame, build: Build, staged: Sequence[StagedBatch]) ->
     expected = build.dataset.expectations
     _refuse_misspelt(build, frame, expected)
     names = build.dataset.partitioning.names
-    counts = {tuple(row[name] for name in names): row for row in _counted(frame, names, expected)}
+    # By place: an expectation may be called as a partition column is.
+    counts = {
+        tuple(row[: len(names)]): _by_name(expected, row[len(names) :]) for row in _counted(frame, names, expected)
+    }
     assert counts.keys() <= {texts_of(batch.partition) for batch in staged}, "every row lies in a staged partition"
-    empty = frame.limit(0).agg(*[_broken(expectation) for expectation in expected]).collect()[0]
+    empty = _by_name(expected, frame.limit(0).agg(*[_broken(expectation) for expectation in expected]).collect()[0])
     problems, blamed = {}, set()
     for expectation in expected:
         broken = {}
@@ -76,7 +79,7 @@ def counts_of_broken(build: Build, frame: DataFrame) -> dict[str, int]:
         return {}
     _refuse_misspelt(build, frame, expected)
     row = frame.agg(*[_broken(expectation) for expectation in expected]).collect()[0]
-    return {expectation.name: int(row[expectation.name]) for expectation in expected}
+    return _by_name(expected, row)
 
 
 def broken_rows(
@@ -118,6 +121,10 @@ def _counted(frame: DataFrame, names: Sequence[str], expected: Sequence[Expectat
     return list(
         frame.groupBy(*partition_texts(names)).agg(*[_broken(expectation) for expectation in expected]).collect()
     )
+
+
+def _by_name(expected: Sequence[Expectation], counts: Sequence[Any]) -> dict[str, int]:
+    return {expectation.name: int(count) for expectation, count in zip(expected, counts, strict=True)}
 
 
 def _broken(expectation: Expectation) -> SparkColumn:

@@ -330,6 +330,23 @@ def test_what_breaks_them_is_told_by_partition_and_row_and_stays_unseen(
     assert [row[-1] for row in workbench.read(promising)] == [1]
 
 
+def test_an_expectation_may_be_called_as_a_partition_column_is(
+    workbench: Workbench, catalog: Catalog, sales: Dataset
+) -> None:
+    expected = (
+        Expectation("store", "store <> 'Paris' OR sold > 0"),
+        Expectation("day", "count(*) > 0", of=Of.PARTITION),
+    )
+    named = dataclasses.replace(sales, expectations=expected)
+    store = workbench.store(named, catalog)
+    build = workbench.begin(catalog, named, [PARIS, ZURICH])
+    staged = store.stage(build, workbench.frame(named, [(PARIS, "pen", 1), (ZURICH, "ink", -1)]))
+    audit(store, build, staged)
+    staged = store.stage(workbench.begin(catalog, named, [DETROIT]), workbench.frame(named, []))
+    with pytest.raises(ExpectationFailed, match=r"Expectation day \(count\(\*\) > 0\) does not hold for .*Detroit"):
+        audit(store, build, staged)
+
+
 def test_a_condition_that_is_none_is_told_by_name(workbench: Workbench, catalog: Catalog, sales: Dataset) -> None:
     build, staged = stage(workbench, lake(workbench, catalog), sales, [PARIS], workbench.frame(sales, []))
     for condition, expected in {

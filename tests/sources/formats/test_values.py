@@ -8,6 +8,7 @@ import decimal
 import gzip
 import io
 import json
+import uuid
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -284,6 +285,16 @@ def test_avro_is_read_by_name_and_refused_by_row() -> None:
     ]
     with pytest.raises(BadFile, match="avro"):
         read(out.getvalue()[:-4], wanted(a="INT", b="DECIMAL(10,2)", c="TIMESTAMP"), "avro")
+
+
+def test_a_text_of_avro_that_is_a_uuid_is_a_text() -> None:
+    field = {"name": "a", "type": ["null", {"type": "string", "logicalType": "uuid"}]}
+    out = io.BytesIO()
+    sent = [uuid.UUID(int=5), None]
+    fastavro.writer(out, {"type": "record", "name": "sale", "fields": [field]}, [{"a": value} for value in sent])
+    read_chunk = read(out.getvalue(), wanted(a="STRING"), "avro")
+    assert read_chunk.columns[0].to_pylist() == ["00000000-0000-0000-0000-000000000005", None]
+    assert told(read_chunk) == []
 
 
 def test_a_text_between_quotes_is_no_null_in_a_column_of_texts() -> None:

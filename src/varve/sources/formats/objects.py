@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import datetime as dt
 import decimal
+import uuid
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -71,6 +72,9 @@ def _boolean(value: Any) -> bool:
 
 
 def _string(value: Any) -> str:
+    if isinstance(value, uuid.UUID):
+        # A text of Avro that is said to be one.
+        return str(value)
     if not isinstance(value, str):
         raise ValueError(value)  # noqa: TRY004 - the value is wrong
     value.encode()

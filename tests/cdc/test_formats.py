@@ -366,6 +366,30 @@ def test_rows_that_a_snapshot_of_debezium_has_read_at_several_moments_are_one_af
     assert [event.order for event in in_order(events)] == [(10, 1), (10, 2), (10, 3), (30, 1)]
 
 
+@pytest.mark.parametrize("numbered", [False, True])
+def test_what_was_written_before_a_snapshot_of_debezium_and_committed_after_it_comes_after_its_rows(
+    numbered: bool,  # noqa: FBT001
+) -> None:
+    lines = [
+        *[envelope({"sequence": '[null, "100"]', "txId": 5}, op="r", after={"id": number}) for number in (1, 2)],
+        # The first transaction has no commit before it either; at 90 it had begun, and at 110 it went on.
+        *[
+            envelope(
+                {"sequence": f'[null, "{lsn}"]', "txId": 6},
+                op="u",
+                after={"id": number},
+                transaction={"total_order": order} if numbered else None,
+            )
+            for order, (lsn, number) in enumerate(((90, 1), (95, 2), (110, 1)), 1)
+        ],
+        envelope({"sequence": '["120", "115"]', "txId": 7}, op="d", before={"id": 1}, after=None),
+    ]
+    events = list(debezium.read(lines, relation="public.t", key=("id",)))
+    assert in_order(events) == events
+    last = (110, 3 if numbered else 1)
+    assert [event.order for event in events] == [(100, 1), (100, 2), (100, 3), (100, 4), last, (120, 1)]
+
+
 def test_numbers_keep_their_text() -> None:
     columns = '[{"name":"id","value":12345678901234567890},{"name":"n","value":1.50},{"name":"b","value":true},'
     line = f'{{"action":"I","schema":"public","table":"t","columns":{columns}{{"name":"z","value":null}}]}}'

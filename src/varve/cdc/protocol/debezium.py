@@ -18,7 +18,7 @@ import hashlib
 import json
 import uuid
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from varve.cdc.event import ChangeEvent, ChangeType, Text, event
@@ -53,9 +53,12 @@ _HEARTBEAT, _OF_TRANSACTION = {"ts_ms"}, {"status", "id", "event_count", "data_c
 
 @dataclass(frozen=True, slots=True)
 class _Place:
+    """`is_first`: no commit came before it: what a first snapshot reads, and the first transaction after it."""
+
     commit_lsn: int
     xid: int
     timestamp: str
+    is_first: bool = False
     total_order: int | None = None
 
 
@@ -82,7 +85,7 @@ def read(
     """
     other_tables = Counter() if others is None else others
     transaction: int | None = None
-    seq = 0
+    seq, snapshot_lsn = 0, 0
     key_before_move: dict[str, Text] | None = None
     for number, line in enumerate(lines, 1):
         if not line.strip() or line.strip() == "null":
@@ -95,6 +98,11 @@ def read(
         if change is None:
             continue
         place, before, after = change.place, change.before, change.after
+        if place.is_first and change.operation == "r":
+            snapshot_lsn = place.commit_lsn
+        elif place.is_first and place.commit_lsn < snapshot_lsn:
+            # Written before the snapshot by a transaction that was committed after it, and is not in it.
+            place = replace(place, commit_lsn=snapshot_lsn, total_order=None)
         # No other transaction has this LSN; rows that a snapshot has read have it too, each with a time of its own.
         seq = seq + 1 if place.commit_lsn == transaction else 1
         transaction = place.commit_lsn
@@ -226,4 +234,4 @@ def _place(source: dict[str, Any], transaction: dict[str, Any]) -> _Place:
     order = transaction.get("total_order")
     total_order = None if order is None else whole(order, "transaction.total_order")
     xid = whole(source.get("txId") or 0, "source.txId")
-    return _Place(commit_lsn, xid, moment.isoformat(timespec="microseconds"), total_order)
+    return _Place(commit_lsn, xid, moment.isoformat(timespec="microseconds"), last_commit_lsn is None, total_order)

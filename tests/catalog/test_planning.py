@@ -15,8 +15,11 @@ import pytest
 from tests.support.sales import COLUMNS
 from varve.catalog.backfills import Backfills
 from varve.catalog.catalog import Catalog
+from varve.catalog.code.generations import Generations
+from varve.catalog.history.drops import Drops
 from varve.catalog.living.killed_builds import KilledBuilds
 from varve.catalog.planning import facts, statements
+from varve.catalog.planning.acceptances import Acceptances, AcceptedInput
 from varve.catalog.planning.facts import CatalogFacts, Changes, living
 from varve.model.batch import Input, StagedBatch
 from varve.model.dataset import Dataset, StoreKind
@@ -275,6 +278,31 @@ def test_a_backfill_does_not_wait_for_what_leaves_the_graph(opened: Catalog) -> 
     assert backfills.listed(number)[0].left == {"p.daily": 1}
     backfills.leave_out("p.daily", [day(2).path])
     assert backfills.listed(number)[0].state == "done"
+
+
+@pytest.mark.parametrize("ended", ["left out", "dropped", "moved"])
+def test_what_comes_after_its_backfill_has_ended_is_not_accepted_for_its_sake(opened: Catalog, ended: str) -> None:
+    week = PartitionKey.of(week=dt.date(2024, 1, 1))
+    for number in range(1, 8):
+        arrive(opened, day(number), "a")
+        last = begin(opened, DAILY, day(number))
+        finish(opened, last)
+    finish(opened, begin(opened, WEEKLY, week))
+    backfills = Backfills(opened.connection)
+    awaited = AcceptedInput("p.weekly", week.path, "p.daily", day(1).path)
+    backfills.add({"p.daily": [day(1).path]}, reason="a typing error", owner="me", accepted=[awaited])
+    if ended == "left out":
+        backfills.leave_out("p.daily", [day(1).path])
+    elif ended == "moved":
+        kept = [day(number).path for number in range(2, 8)]
+        Generations(opened.connection).move("p.daily", 0, last.batch_id.millis, kept)
+    else:
+        Drops(opened.connection).drop("p.daily", by="me")
+        for number in range(1, 8):
+            arrive(opened, day(number), "b")
+    finish(opened, begin(opened, DAILY, *(day(number) for number in range(1, 8))))
+    assert states(opened)[week.path] is State.DUE
+    assert Acceptances(opened.connection).paths("p.weekly") == []
 
 
 def test_every_kind_of_change_is_seen_by_the_next_look_and_by_no_other(opened: Catalog) -> None:

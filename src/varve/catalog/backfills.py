@@ -132,8 +132,13 @@ class Backfills:
         return self._set(number, "cancelled", {"running", "paused"})
 
     def leave_out(self, dataset: str, paths: Sequence[str]) -> None:
-        """Remove the marks of partitions that leave the graph: no run computes them, and no backfill waits for them."""
-        self.connection.execute(statements.UNMARK_PARTITIONS, (dataset, list(paths)))
+        """Remove the marks of partitions that leave the graph: no run computes them, and no backfill waits for them.
+
+        What comes under their keys later is of no backfill, and is not accepted for its sake.
+        """
+        with self.connection.transaction():
+            self.connection.execute(statements.UNMARK_PARTITIONS, (dataset, list(paths)))
+            Acceptances(self.connection).cancel_of(dataset, paths)
 
     def costs(self, datasets: Sequence[str]) -> dict[str, Cost]:
         """What the last runs of each of these datasets have cost, as medians; nothing of a dataset that had none."""

@@ -130,6 +130,7 @@ _LEFT_BEHIND = """
 _FORGET_NOTES = (
     "delete from varve.hold where dataset = %(dataset)s and partition = any(%(paths)s)",
     "delete from varve.dirty where dataset = %(dataset)s and partition = any(%(paths)s)",
+    "delete from varve.acceptance where source = %(dataset)s and source_partition = any(%(paths)s) and version is null",
 )
 
 

@@ -72,6 +72,8 @@ ENDED = (
 )  # fmt: skip
 _RENAME = sql.SQL("update {} set dataset = %(remains)s where dataset = %(dataset)s")
 _END = sql.SQL("delete from {} where dataset = %(dataset)s")
+# What a backfill of it was about to make: what is declared under its name later is something else.
+_END_AWAITED = "delete from varve.acceptance where source = %(dataset)s and version is null"
 _DROPPED = """
     select dataset, store, declaration -> 'dropped' from varve.dataset
     where declaration ? 'dropped' and (%s::text is null or starts_with(dataset, %s || '#')) order by dataset
@@ -189,6 +191,7 @@ class Drops:
             for table in RENAMED:
                 self.connection.execute(_RENAME.format(sql.Identifier("varve", table)), names)
             self.connection.execute(_MAY_BE_SHOWN, names)
+            self.connection.execute(_END_AWAITED, names)
             # Batches refer to their dataset.
             for table in (*ENDED[len(_ENDED_FIRST) :], "dataset"):
                 self.connection.execute(_END.format(sql.Identifier("varve", table)), names)

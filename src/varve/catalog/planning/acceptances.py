@@ -26,6 +26,7 @@ _TAKE_BACK = "delete from varve.acceptance where dataset = %s and partition = an
 _PATHS = "select distinct partition from varve.acceptance where dataset = %s order by partition"
 # What was published meanwhile is accepted: the backfill has made it.
 _CANCEL = "delete from varve.acceptance where backfill = %s and version is null"
+_CANCEL_OF = "delete from varve.acceptance where source = %s and source_partition = any(%s) and version is null"
 
 
 class AcceptedInput(NamedTuple):
@@ -72,3 +73,7 @@ class Acceptances:
     def cancel(self, backfill: int) -> None:
         """End the acceptances of what a backfill has not made yet."""
         self.connection.execute(_CANCEL, (backfill,))
+
+    def cancel_of(self, source: str, paths: Sequence[str]) -> None:
+        """End the acceptances of these partitions of a source that backfills have not made yet, and will not make."""
+        self.connection.execute(_CANCEL_OF, (source, list(paths)))

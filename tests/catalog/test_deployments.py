@@ -421,6 +421,21 @@ def test_what_is_published_while_new_code_is_deployed_counts_as_made_by_the_code
     assert process.with_code("r2").states() == {1: State.OUTDATED, 2: State.ON_HOLD, 3: State.ON_HOLD}
 
 
+def test_what_becomes_of_a_batch_of_other_code_to_which_a_person_went_back_can_be_decided(process: Process) -> None:
+    earlier = Catalog(process.connection).current("shop.revenue", [DAYS[0]])[DAYS[0].path].batch_id
+    second = process.with_code("r2")
+    second.apply(OnCodeChange.HOLD)
+    second.run("shop.revenue", *DAYS)
+    assert second.states() == dict.fromkeys((1, 2, 3), State.CURRENT)
+    second.go_back(DAYS[0], earlier)
+    assert second.states() == {1: State.OUTDATED, 2: State.CURRENT, 3: State.CURRENT}
+    assert [(change.kind, [*change.partitions]) for change in second.plan().decisions] == [
+        (CodeChangeKind.OUTDATED, [DAYS[0].path])
+    ]
+    second.apply(OnCodeChange.REBUILD)
+    assert second.states(now=lambda: pendulum.now("UTC")) == {1: State.DUE, 2: State.CURRENT, 3: State.CURRENT}
+
+
 def test_a_look_at_the_code_before_settles_nothing_of_what_is_deployed_meanwhile(
     process: Process, fresh_database: str
 ) -> None:

@@ -76,6 +76,8 @@ class Plans:
         current = deployments.current()
         declarations = {name: (declared, *sums) for name, declared, *sums in self.connection.execute(_DECLARATIONS)}
         deployed, others = {}, {}
+        # Also where all partitions were of the deployed code once: a person may have gone back to one of other code.
+        outdated = deployments.outdated(current)
         for name, deployment in current.items():
             declared = declarations.get(name, ({}, 0, 0, 0))[0]
             on_hold = deployment.decision is OnCodeChange.HOLD
@@ -100,8 +102,8 @@ class Plans:
             )
             if decided or again or (state is not None and state.differs):
                 continue
-            if state is not None and state.may_be_mixed:
-                others[name] = deployments.outdated([name]).get(name, {})
+            if state is not None:
+                others[name] = outdated.get(name, {})
         counts = {name: count for name, (_, count, *_) in declarations.items()}
         of_others = Owners(self.connection, self.graph.project).others()
         changes = code_changes(self.graph, deployed, others, counts, self.members, now, of_others)

@@ -285,6 +285,21 @@ def test_what_a_query_reads_of_the_columns_is_known_or_all(query: str, columns: 
     assert files["shop.sales"].compiled.columns["shop.receipts"] == columns
 
 
+def test_a_column_that_the_parser_takes_for_something_else_is_read() -> None:
+    columns = "product STRING, price DOUBLE, seen TIMESTAMP, unit STRING, sold BIGINT, session_user STRING"
+    receipts = HEAD.format(name="receipts", columns=columns) + "EXTERNAL"
+    for expression, needed in {
+        "session_user": ("session_user",),
+        "DATE_FORMAT(DATE_TRUNC(unit, seen), 'yyyy')": ("seen", "unit"),
+        "CAST(TRUNC(seen, Unit) AS STRING)": ("seen", "unit"),
+        "CAST(PERCENTILE(price, 0.5, `sold`) AS STRING)": ("price", "sold"),
+    }.items():
+        query = f"AS SELECT {expression} AS product, 1D AS price FROM shop.receipts WHERE day = today"
+        files = read(receipts, sales(query))
+        assert files["shop.sales"].compiled.columns["shop.receipts"] == needed
+    assert "unknown column session_user" in problems(RECEIPTS, sales(query.replace(expression, "session_user")))
+
+
 def test_the_header_says_what_the_planner_may_do_by_itself() -> None:
     text = """CREATE DATASET b.daily (n BIGINT)
     PARTITIONED BY (day STRING)

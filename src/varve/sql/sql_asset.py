@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import islice
+from itertools import islice, pairwise
 from typing import TYPE_CHECKING
 
 from sqlglot import exp
+from sqlglot.tokenizer_core import TokenType
 
 from varve.model.partitions.dimension import DynamicDimension
 from varve.model.reads import Wait
@@ -24,6 +25,7 @@ from varve.sql.pushdown.relations import Scan
 from varve.sql.pushdown.scans import Dependencies
 from varve.sql.syntax.body import parsed, reads_of
 from varve.sql.syntax.header import parse
+from varve.sql.syntax.lexer import tokens_within
 from varve.sql.syntax.sql_file import TimeSeries
 from varve.sql.values import stored_values
 
@@ -244,14 +246,18 @@ def _wait(sql: SqlDataset, upstream: str) -> Wait:
 def _columns_needed(sql: SqlDataset, queries: Inference, upstream: Dataset) -> tuple[str, ...] | None:
     """Return the data columns of a dataset that the queries may need; None where that is not certain.
 
-    Every name in a qualified query counts, whatever dataset its column belongs to. A star (except in COUNT(*)) may
-    stand for any column in the query as it is written, and a pivot groups by the columns that it does not name.
+    Every name in a qualified query counts, whatever dataset its column belongs to, and every word of its text that is
+    no alias: the parser does not keep each column as one, such as the unit of DATE_TRUNC(unit, moment). A star (except
+    in COUNT(*)) may stand for any column in the query as it is written, and a pivot groups by the columns that it does
+    not name.
     """
     named: set[str] = set()
-    for query, inferred in zip(sql.queries, queries.queries, strict=True):
+    for query, span, inferred in zip(sql.queries, sql.query_spans, queries.queries, strict=True):
         stars = any(not _counts_rows(star) for star in query.find_all(exp.Star))
         if inferred.findings or stars or query.find(exp.Pivot):
             return None
+        tokens = tokens_within(sql.source.text, span.start, span.end)
+        named |= {token.text.lower() for before, token in pairwise(tokens) if before.token_type is not TokenType.ALIAS}
         named |= {column.name.lower() for column in inferred.tree.find_all(exp.Column)}
     return tuple(column.name for column in upstream.schema.columns if column.name.lower() in named)
 

@@ -158,12 +158,15 @@ def _with_names(tokens: Sequence[Token]) -> Iterator[Token]:
     """Take words of the language for names where they cannot be anything else.
 
     So are WINDOW before a parenthesis, as the clause has a name there, and a word directly behind a dot: `shop.values`.
+    SESSION_USER without one is no call: to Spark it is the column of this name, where there is one.
     """
     for before, token, after in zip((None, *tokens), tokens, (*tokens[1:], None), strict=False):
-        is_call = token.token_type is TokenType.WINDOW and after is not None and after.token_type is TokenType.L_PAREN
+        before_bracket = after is not None and after.token_type is TokenType.L_PAREN
+        is_call = token.token_type is TokenType.WINDOW and before_bracket
+        is_column = token.token_type is TokenType.SESSION_USER and not before_bracket
         is_part = before is not None and before.token_type is TokenType.DOT and before.end + 1 == token.start
         is_name = is_call or (is_part and token.token_type not in _NAMES and _WORD.fullmatch(token.text))
-        yield _as(token, TokenType.VAR, token.text) if is_name else token
+        yield _as(token, TokenType.VAR, token.text) if is_name or is_column else token
 
 
 def _with_numbers(tokens: Sequence[Token], text: str) -> Iterator[Token]:

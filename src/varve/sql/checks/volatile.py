@@ -29,7 +29,8 @@ CLOCKS = {
 }  # fmt: skip
 RANDOM = {
     "RAND", "RANDN", "RANDOM", "UUID", "SHUFFLE", "RANDSTR", "UNIFORM", "MONOTONICALLY_INCREASING_ID",
-    "SPARK_PARTITION_ID", "INPUT_FILE_NAME", "CURRENT_USER", "USER", "CURRENT_DATABASE", "CURRENT_CATALOG",
+    "SPARK_PARTITION_ID", "INPUT_FILE_NAME", "INPUT_FILE_BLOCK_START", "INPUT_FILE_BLOCK_LENGTH", "CURRENT_USER",
+    "USER", "SESSION_USER", "CURRENT_DATABASE", "CURRENT_SCHEMA", "CURRENT_CATALOG",
 }  # fmt: skip
 _REMEDY = "take a variable of the scope (the end of its window is t_end), or write ALLOW CLOCK."
 # What Spark takes a text for that becomes one of these types, with a time zone behind it or none.

@@ -55,6 +55,21 @@ def around(*offsets: int) -> set[object]:
     return {V + dt.timedelta(days=offset) for offset in offsets}
 
 
+@pytest.mark.parametrize(
+    ("condition", "first", "last"),
+    [
+        ("s.day >= d AND s.day <= DATE '9999-12-31'", V, NOW.date()),
+        ("s.day BETWEEN d AND '9999-12-30'", V, NOW.date()),
+        ("s.day >= ADD_MONTHS(d, -30000) AND s.day <= d", dt.date(2025, 1, 1), V),
+        ("s.day = d OR s.day = '9999-12-31'", V, V),
+        ("s.day = d OR s.day > DATE_ADD(d, 3000000) OR s.day < ADD_MONTHS(d, -30000)", V, V),
+    ],
+)
+def test_a_bound_at_an_end_of_the_calendar_is_none(condition: str, first: dt.date, last: dt.date) -> None:
+    expected = {first + dt.timedelta(days=place) for place in range((last - first).days + 1)}
+    assert days(sales_read(f"SELECT s.n FROM shop.sales s WHERE {condition}"), V) == expected
+
+
 @pytest.mark.parametrize("count", [5, 6, 7])
 @pytest.mark.parametrize(("function", "sign"), [("DATE_SUB", -1), ("DATE_ADD", 1)])
 def test_two_dimensions_of_another_scan_are_computed_with_in_every_combination(

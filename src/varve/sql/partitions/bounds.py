@@ -37,6 +37,8 @@ _NUMBERS = {"%Y": 4, "%Y%m": 6, "%Y%m%d": 8, "%Y%m%d%H": 10, "%Y%m%d%H%M": 12}
 # The forms that count from 1970, with how many units a second has.
 _SECONDS = {"%s": 1, "%s000": 1_000}
 _LATEST, _MONTHS = 1 << 40, 12
+# The year 9999 begins: a bound in it, as DATE '9999-12-31', is for ever, and calendars end there.
+_FOR_EVER = 253_370_764_800
 _SORTABLE = re.compile(r"%Y(-?)%m(\1%d([T _]?%H.*)?)?")
 _YEAR = "%Y"
 
@@ -44,8 +46,13 @@ _YEAR = "%Y"
 def windows_within(dimension: TimeDimension, bounds: Bounds, now: dt.datetime | None) -> TimeSpans:
     """Return the windows that begin within the bounds; without an upper bound, those that exist at `now`."""
     low, high = bounds
-    start = dimension.first if low is None else max(dimension.first, dimension.calendar.floor(low))
-    end = dimension.known_until(now) if high is None else dimension.calendar.following(high)
+    first = start = dimension.first
+    if low is not None and low > first:
+        start = max(first, dimension.calendar.floor(min(low, _FOR_EVER)))
+    if high is None or high >= _FOR_EVER:
+        end = dimension.known_until(now)
+    else:
+        end = dimension.calendar.following(high) if high > first else first
     if dimension.last is not None:
         end = min(end, dimension.last)
     return TimeSpans.of(dimension.calendar.runs(start, end))

@@ -70,6 +70,12 @@ def test_a_bound_at_an_end_of_the_calendar_is_none(condition: str, first: dt.dat
     assert days(sales_read(f"SELECT s.n FROM shop.sales s WHERE {condition}"), V) == expected
 
 
+def test_digits_of_another_script_are_compared_as_the_letters_that_they_are() -> None:
+    arabic = "".join(chr(0x660 + int(sign)) if sign.isdecimal() else sign for sign in "2025-01-03")
+    query = f"SELECT s.n FROM shop.sales s WHERE CAST(s.day AS STRING) < '{arabic}'"
+    assert len(days(sales_read(query), V)) == 366
+
+
 @pytest.mark.parametrize("count", [5, 6, 7])
 @pytest.mark.parametrize(("function", "sign"), [("DATE_SUB", -1), ("DATE_ADD", 1)])
 def test_two_dimensions_of_another_scan_are_computed_with_in_every_combination(

@@ -31,7 +31,7 @@ _DAY = 86_400
 # A date and the instants on it differ by at most this much, in any time zone and with any change of its clock.
 _SLACK = 2 * _DAY
 # A text that begins with a year and a month, whatever follows.
-_MONTH = re.compile(r"(\d{4})(-?)(\d\d)(?:\2(\d\d))?(?!\d)")
+_MONTH = re.compile(r"(\d{4})(-?)(\d\d)(?:\2(\d\d))?(?!\d)", re.ASCII)
 # The forms of whole numbers that are in the order of the windows, with how many digits they have.
 _NUMBERS = {"%Y": 4, "%Y%m": 6, "%Y%m%d": 8, "%Y%m%d%H": 10, "%Y%m%d%H%M": 12}
 # The forms that count from 1970, with how many units a second has.

@@ -129,7 +129,10 @@ def _replaced(text: str, pattern: str, new: str = "") -> str:
         raise CannotEvaluate(None, "a replacement with groups")
     # Between any two characters may be a match.
     _refuse_long(len(text) + (len(text) + 1) * len(new))
-    return java_regex(pattern).sub(new, one_line(text))
+    regex = java_regex(pattern)
+    if max(text, default="") > "\uffff" and regex.search("") is not None:
+        raise CannotEvaluate(None, "a match of nothing, which Java finds within a sign of two units as well")
+    return regex.sub(new, one_line(text))
 
 
 def _regexp_replace(ev: Evaluation, node: exp.Expr, *arguments: Vector) -> Vector:

@@ -39,6 +39,9 @@ _OWNER = re.compile(r"team:.+|[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+\.[A-Za-z]{2,7}", 
 # The checks that Varve makes of a dataset itself: with another of such a name Dagster loads nothing of the project.
 OWN_CHECKS = frozenset({"fresh", "every_arrival_is_taken"})
 
+# The last part of a batch's folder, which Spark reads as a partition column (varve/stores/folders/layout.py).
+_FOLDER_COLUMN = "batch_id"
+
 # Where installed packages name the stores that they add (varve/stores/open.py).
 STORE_ENTRY_POINTS = "varve.stores"
 
@@ -144,6 +147,11 @@ class Dataset:
             raise VarveError(
                 f"dataset {self.name}: {', '.join(sorted(both))} is both a data and a partition column; "
                 "take it out of the columns."
+            )
+        if taken := [name for name in self.schema.names if name.lower() == _FOLDER_COLUMN and not self.is_view]:
+            raise VarveError(
+                f"dataset {self.name}: a data column cannot be called {taken[0]}, which names the folders of batches: "
+                "Spark would read the number of the folder in its place. Give it another name."
             )
         indexed = {column for index in self.warehouse.indexes for column in index.columns}
         if unknown := indexed - set(self.schema.names):

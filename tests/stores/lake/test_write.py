@@ -279,6 +279,15 @@ def test_a_column_may_be_added_and_a_type_widened_and_old_batches_still_read(
     assert len(by_name("sold, colour")) == 3
 
 
+def test_a_column_with_a_dot_in_its_name_is_read(workbench: Workbench, catalog: Catalog, sales: Dataset) -> None:
+    dotted = dataclasses.replace(sales, schema=Schema((Column("price.net", ColumnType.INT),)))
+    frame = workbench.spark.sql("SELECT 7 AS `price.net`, DATE '2013-01-05' AS day, 'Paris' AS store")
+    current = workbench.publish_frame(dotted, [PARIS], frame)
+    rows = lake(workbench, catalog).read(dotted, list(current.values()), ["price.net"])
+    assert [row["price.net"] for row in rows.collect()] == [7]
+    assert [row["price.net"] for row in workbench.spark.table(statements.table_name(dotted)).collect()] == [7]
+
+
 def test_a_declaration_that_never_got_published_binds_nobody(
     workbench: Workbench, catalog: Catalog, sales: Dataset
 ) -> None:

@@ -318,7 +318,7 @@ class LakeStore:
     def _scan(self, dataset: Dataset, locations: Sequence[str], columns: Sequence[str] | None = None) -> DataFrame:
         read_columns = dataset.read_columns(columns)
         reader = self.spark().read.schema(spark_schema(read_columns)).option("basePath", self.layout.table(dataset))
-        return reader.parquet(*locations).select(*[column.name for column in read_columns])
+        return reader.parquet(*locations).select(*[f"`{column.name}`" for column in read_columns])
 
 
 def _open(settings: Settings, catalog: Catalog, spark: Callable[[], SparkSession]) -> LakeStore:

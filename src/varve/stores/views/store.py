@@ -129,7 +129,7 @@ class ViewStore(BasicStore):
             # Folders that are called as Hive calls them: one scan of all files.
             files = [file.name for batch in with_files for file in pinned[batch.partition]]
             reader = self.spark().read.schema(spark_schema(wanted)).option("basePath", str(bases.pop()))
-            return reader.parquet(*files).select(*names)
+            return reader.parquet(*files).select(*[f"`{name}`" for name in names])
         frames = [self._partition(dataset, batch, pinned[batch.partition], names) for batch in with_files]
         return folded(lambda frame, other: frame.unionByName(other), frames)
 
@@ -167,7 +167,7 @@ class ViewStore(BasicStore):
         key = dataset.partitioning.from_path(batch.partition)
         for column in dataset.partition_columns:
             frame = frame.withColumn(column.name, F.lit(plain(key[column.name])).cast(str(column.type)))
-        return frame.select(*names)
+        return frame.select(*[f"`{name}`" for name in names])
 
 
 def _base(batch: Batch) -> str | None:

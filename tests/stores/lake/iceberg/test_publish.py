@@ -97,6 +97,22 @@ def test_columns_come_go_and_widen_as_declared(builder: Builder, sales: Dataset)
     assert [field.name for field in table.schema().fields] == ["product", "sold", "colour", "day", "store"]
 
 
+def test_a_column_with_a_dot_in_its_name_comes_is_described_and_goes(builder: Builder, sales: Dataset) -> None:
+    product, net = Column("product", ColumnType.STRING), Column("price.net", ColumnType.INT)
+    builder.publish(replace(sales, schema=Schema((product,))), {PARIS: [{"product": "pen"}]})
+    wider = replace(net, type=ColumnType.BIGINT)
+    for column, price in ((net, 1), (wider, 2**40), (replace(wider, comment="euros"), 3)):
+        dotted = replace(sales, schema=Schema((column, product)))
+        builder.publish(dotted, {ZURICH: [{"price.net": price, "product": "ink"}]})
+        table = iceberg_table(builder.settings, sales)
+        rows = [("ink", price), ("pen", None)]
+        assert sorted((row["product"], row["price.net"]) for row in by_pyiceberg(table)) == rows
+        assert sorted((row["product"], row["price.net"]) for row in by_duckdb(table)) == rows
+    builder.publish(replace(sales, schema=Schema((product,))), {ZURICH: [{"product": "ink"}]})
+    names = [field.name for field in iceberg_table(builder.settings, sales).schema().fields]
+    assert names == ["product", "day", "store"]
+
+
 def test_a_column_that_goes_and_comes_back_is_read_in_all_snapshots(builder: Builder, sales: Dataset) -> None:
     product = Column("product", ColumnType.STRING)
     nested = ColumnType("ARRAY<STRUCT<name: STRING, n: MAP<STRING, INT>>>")

@@ -155,20 +155,21 @@ def _by_library(document: Document, dataset: Dataset) -> Document:
     without.pop("current-snapshot-id", None)
     table = Table(("t",), TableMetadataUtil.parse_obj(without), "", PyArrowFileIO(), NoopCatalog("none"))
     transaction = table.transaction()
+    # As paths, since a name alone is taken for one where it has a dot.
     with transaction.update_schema() as update:
         for name in before.keys() - {field.name for field in wanted.fields}:
-            update.delete_column(name)
+            update.delete_column((name,))
         for field in wanted.fields:
             if field.name not in before:
-                update.add_column(field.name, field.field_type, doc=field.doc)
+                update.add_column((field.name,), field.field_type, doc=field.doc)
             elif field.field_type.is_primitive and str(field.field_type) != before[field.name]["type"]:
-                update.update_column(field.name, field.field_type, doc=field.doc)
+                update.update_column((field.name,), field.field_type, doc=field.doc)
             elif (field.doc or "") != before[field.name].get("doc", ""):
-                update.update_column(field.name, doc=field.doc or "")
+                update.update_column((field.name,), doc=field.doc or "")
         names = [field.name for field in wanted.fields]
         if names != [name for name in before if name in names] + [name for name in names if name not in before]:
             for place, name in enumerate(names):
-                update.move_first(name) if place == 0 else update.move_after(name, names[place - 1])
+                update.move_first((name,)) if place == 0 else update.move_after((name,), (names[place - 1],))
     made: Document = json.loads(transaction.table_metadata.model_dump_json())
     kept = {key: document[key] for key in ("snapshots", "refs", "snapshot-log", "metadata-log", "last-updated-ms")}
     if "current-snapshot-id" in document:

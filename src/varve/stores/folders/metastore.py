@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 AT_ONCE = 1_000
 _TIMEOUT_MILLISECONDS = 60_000
 _PORT = 9_083
+# The scheme with the authority, the authority alone, and the path.
+_FOLDER = r"((?:[A-Za-z][\w+.-]*:(?://([^/]*))?)?)(/.*)"
 # Otherwise the metastore would list the files of every folder.
 _NO_STATISTICS = {"DO_NOT_UPDATE_STATS": "true"}
 
@@ -93,12 +95,16 @@ def _names(dataset: Dataset, partitions: Sequence[Any]) -> list[str]:
 def _location_of(location: str, batch: Batch) -> str | None:
     """The batch's folder, written with the scheme and authority that Spark gave the partition's present location.
 
-    None where the present location is no batch folder of the partition: Spark SQL then sets the whole location.
+    None where the present location is no folder of a batch of the partition in the same lake, as that of another
+    deployment is which shares the metastore: Spark SQL then sets the whole location.
     """
-    match = re.fullmatch(r"(.*)/batch_id=\d+", location)
-    if match is None or not match[1].endswith(batch.partition):
+    present, batch_folder = re.fullmatch(rf"{_FOLDER}/batch_id=\d+", location), re.fullmatch(_FOLDER, batch.location)
+    assert batch_folder is not None, "a lake has a folder or a URI"
+    if present is None or f"{present[3]}/{batch.batch_id.folder}" != batch_folder[3]:
         return None
-    return f"{match[1]}/{batch.batch_id.folder}"
+    if batch_folder[2] and batch_folder[2] != present[2]:
+        return None
+    return f"{present[1]}{batch_folder[3]}"
 
 
 @contextlib.contextmanager

@@ -243,6 +243,8 @@ def test_postgresql_says_of_the_same_casts_that_a_session_may_change_them(shop: 
     [
         ("create materialized view {db}.m as select * from {db}.sales", r"materialised view t\w+\.m depend"),
         ("create function {db}.f() returns bigint begin atomic select sum(sold) from {db}.sales; end", r"function .*f"),
+        ("create table {db}.kept (sales {db}.sales[])", "column sales of table .*kept"),
+        ("create function {db}.g(sales {db}.sales[]) returns int language sql return 1", r"function .*g\("),
         ("create table {db}.log (row {db}.sales)", "column row of table"),
         ("create rule r as on insert to {db}.sales do instead nothing", "rule r on view"),
     ],

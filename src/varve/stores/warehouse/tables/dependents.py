@@ -41,12 +41,13 @@ _OWNERS = """
     group by 1, 2, 3 order by max(u.depth), 1
 """
 _OWNERS = _UNDER + _OWNERS
-# Everything else that refers to these views or to their row types: functions, columns, policies, triggers, rules.
+# Everything else that refers to these views, to their row types or to arrays of those: functions, columns, policies,
+# triggers, rules.
 _OTHERS = """
     select distinct pg_describe_object(d.classid, d.objid, d.objsubid)
-    from pg_catalog.pg_class c
+    from pg_catalog.pg_class c join pg_catalog.pg_type t on t.oid = c.reltype
     join pg_catalog.pg_depend d on (d.refclassid = 'pg_class'::regclass and d.refobjid = c.oid)
-        or (d.refclassid = 'pg_type'::regclass and d.refobjid = c.reltype)
+        or (d.refclassid = 'pg_type'::regclass and d.refobjid in (t.oid, t.typarray))
     where c.oid = any(%(oids)s) and d.deptype <> 'i' and d.classid <> 'pg_attrdef'::regclass
       and not (d.classid = 'pg_class'::regclass and d.objid = any(%(oids)s))
       and not exists (select from pg_catalog.pg_rewrite r where d.classid = 'pg_rewrite'::regclass and r.oid = d.objid

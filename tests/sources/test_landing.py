@@ -434,10 +434,14 @@ def test_a_link_out_of_the_landing_folder_or_to_nothing_is_told(tmp_path: Path) 
     (folder / "2013-01-05.csv").symlink_to(outside)
     (folder / "2013-01-06.csv").symlink_to(folder / "gone.csv")
     (folder / "2013-01-07.csv").symlink_to(folder)
+    (folder / "2013-01-08.csv").symlink_to(folder / "2013-01-08.csv")
+    (folder / "2013-01-09.csv").symlink_to(outside / "2013-01-09.csv")
     assert {file.key: file.problem for file in landing.files(dataset)} == {
         "2013-01-05": "it is a link out of the landing folder.",
         "2013-01-06": "it is a link to nothing.",
         "2013-01-07": "a directory lies where a file is expected.",
+        "2013-01-08": "it is a link to nothing.",
+        "2013-01-09": "it is a link to nothing.",
     }
 
 

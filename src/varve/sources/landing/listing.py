@@ -151,6 +151,13 @@ def _entry(files: AbstractFileSystem, entry: dict[str, Any]) -> dict[str, Any]:
             target = files.info(entry["name"])
         except FileNotFoundError:
             target = {"type": "nothing"}
+        except PermissionError:
+            target = {"type": "link that we may not follow"}
+        except OSError as error:
+            # To itself, or below a file.
+            if error.errno not in {errno.ELOOP, errno.ENOTDIR}:
+                raise
+            target = {"type": "nothing"}
         changed = max(changed, _changed_at(target))
     return {
         **target, "name": entry["name"], "changed_at": changed, "linked": linked, "stamp": _stamp(entry, target)

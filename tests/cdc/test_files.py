@@ -216,6 +216,7 @@ def test_what_is_no_file_or_may_not_be_read_is_named_and_never_waited_for(
         "a directory lies where": path.mkdir,
         "something else lies where": lambda: os.mkfifo(path),
         "it is a link to nothing": lambda: path.symlink_to(folder / "nowhere"),
+        "it is a link that cannot be followed: Too many": lambda: path.symlink_to(path),
         "it may not be read: Permission denied": lambda: path.touch(0),
     }
     with other.catalog() as catalog:

@@ -13,6 +13,7 @@ Not here: parsing a line (protocol/wal2json.py, protocol/debezium.py, protocol/c
 from __future__ import annotations
 
 import datetime as dt
+import errno
 import glob
 import hashlib
 import time
@@ -165,6 +166,10 @@ class FileCapture:
             info: dict[str, object] = files.info(path)
         except FileNotFoundError as error:
             raise self._not_taken(path, "it is a link to nothing, or was removed just now.") from error
+        except OSError as error:
+            if error.errno not in {errno.ELOOP, errno.ENOTDIR, errno.EACCES}:
+                raise
+            raise self._not_taken(path, f"it is a link that cannot be followed: {error.strerror}.") from error
         if info["type"] != "file":
             kind = "a directory" if info["type"] == "directory" else "something else"
             raise self._not_taken(path, f"{kind} lies where a file is expected.")

@@ -9,6 +9,8 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, ClassVar
 
 import psycopg
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -560,3 +562,21 @@ def test_a_data_column_called_location_is_not_where_the_files_are(settings: Sett
         assert rows(external, dataset, key(1, HARE)) == [("Rome", 1, "2022-03-01", HARE)]
     finally:
         spark.sql(f"DROP TABLE {name}")
+
+
+def test_a_folder_whose_name_arrow_has_encoded_is_the_partition_that_it_spells(
+    settings: Settings, spark: SparkSession, tmp_path: Path
+) -> None:
+    columns = {
+        "product": ["pen", "ink"], "price": pa.array([1, 2], pa.decimal128(9, 2)), "day": ["2022-03-01"] * 2,
+        "store": [HARE, ZURICH],
+    }  # fmt: skip
+    pq.write_to_dataset(pa.table(columns), tmp_path, partition_cols=["day", "store"])
+    assert [path.name for path in tmp_path.glob("*/store=Z*")] == ["store=Z%C3%BCrich%20%22x%22"]
+    dataset = declared(f"source = 'parquet', folder = '{tmp_path}'")
+    external, keys = opened(dataset, settings, spark), (key(1, HARE), key(1, ZURICH))
+    assert external.listed(dataset).partitions.keys() == {*keys}
+    assert rows(external, dataset, *keys) == [
+        ("ink", Decimal("2.00"), "2022-03-01", ZURICH),
+        ("pen", Decimal("1.00"), "2022-03-01", HARE),
+    ]

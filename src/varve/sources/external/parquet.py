@@ -5,8 +5,10 @@ Not here: tables that the metastore has (hive.py).
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 from varve.model.errors import NOTHING_LOST, MissingUpstream, UnknownPartition
 from varve.model.partitions.key import parse_path
@@ -17,7 +19,7 @@ from varve.stores.frames import spark_schema
 from varve.stores.views.footers import rows_by_footer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -49,7 +51,7 @@ class ParquetFolder:
         columns = (*dataset.schema.columns, *dataset.partition_columns)
         reader = self.spark().read.schema(spark_schema(columns)).option("basePath", self.table.name)
         frame: DataFrame = reader.parquet(*sorted(files))
-        return Rows(declared_columns(dataset, frame), here=False)
+        return Rows(declared_columns(dataset, _as_they_are_spelt(dataset, frame, files)), here=False)
 
     def _folders(self, dataset: Dataset) -> tuple[dict[PartitionKey, dict[str, list[ListedFile]]], set[str]]:
         """The folders of each partition with their files, and what the dataset has no partition for."""
@@ -76,3 +78,24 @@ class ParquetFolder:
             folder = "/".join([self.table.name.rstrip("/"), *(steps if names else [])])
             folders.setdefault(key, {}).setdefault(folder, []).extend(within)
         return folders, strays
+
+
+def _as_they_are_spelt(dataset: Dataset, frame: DataFrame, folders: Iterable[str]) -> DataFrame:
+    """The frame with the partition columns that the names of the folders spell.
+
+    Where a name is percent-encoded, as that of `Zürich` by Arrow, Spark takes each byte of a letter for a letter.
+    """
+    from pyspark.sql import functions as F  # noqa: N812
+
+    for name in dataset.partitioning.names:
+        texts = {step.removeprefix(f"{name}=") for folder in folders for step in folder.split("/")
+                 if step.startswith(f"{name}=")}  # fmt: skip
+        misread = {read: spelt for text in texts if (read := _read_by_bytes(text)) != (spelt := unquote(text))}
+        if misread:
+            spelt_of = F.create_map(*[F.lit(text) for pair in misread.items() for text in pair])
+            frame = frame.withColumn(name, F.coalesce(spelt_of[F.col(f"`{name}`")], F.col(f"`{name}`")))
+    return frame
+
+
+def _read_by_bytes(text: str) -> str:
+    return re.sub("%([0-9A-Fa-f]{2})", lambda digits: chr(int(digits[1], 16)), text)

@@ -23,7 +23,7 @@ from varve.model.errors import VarveError
 from varve.model.landing.options import LandingOptions
 from varve.model.schema import ColumnType
 from varve.sources.formats.file_reading import BadFile, DeclaredColumn, FileReading, FileSource
-from varve.sources.formats.formats import chunks
+from varve.sources.formats.formats import chunks, look
 from varve.sources.formats.texts import Spelling, TextReader
 from varve.stores.frames import arrow_type
 
@@ -166,6 +166,13 @@ def test_a_packed_file_is_read_whole_or_refused(packed: str) -> None:
             read(whole[:cut], columns, packed=packed)
     with pytest.raises(BadFile, match=packed):
         read(b"no such thing", columns, packed=packed)
+
+
+@pytest.mark.parametrize("packed", PACKED)
+def test_a_packed_file_of_nothing_is_empty_and_not_truncated(packed: str) -> None:
+    file, reading = io.BytesIO(PACKED[packed](b"")), FileReading(wanted(a="STRING"))
+    with pytest.raises(BadFile, match=r"^the file is empty\.$"):
+        look(file, FileSource("file", "jsonl", packed), reading)
 
 
 def test_two_members_of_gzip_are_one_file() -> None:

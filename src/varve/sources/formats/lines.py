@@ -48,7 +48,9 @@ def lines_of(file: Any, encoding: str) -> Iterator[str]:
 
 
 def refuse_unended(last: bytes, reading: FileReading) -> None:
-    """Raise BadFile where the last bytes of a text are not the end of a line."""
+    """Raise BadFile where the last bytes of a text are not the end of a line, or there are none."""
+    if reading.ended and not last:
+        raise BadFile("the file is empty.")
     if reading.ended and not last[-4:].replace(b"\0", b"").endswith((b"\n", b"\r")):
         raise BadFile(UNENDED)
 

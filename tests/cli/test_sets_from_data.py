@@ -99,6 +99,18 @@ def test_a_dataset_that_has_the_set_alone_leaves_it_to_the_one_that_says_what_fi
     assert "which has pen: the next tick would add them again" in str(error)
 
 
+def test_a_key_with_brackets_that_somebody_typed_in_the_ui_is_told_as_it_was_typed(shop: Shop) -> None:
+    (shop.assets / "of_product.sql").write_text(
+        OF_PRODUCT.replace(" FROM ({query}){removal}", "").replace("shop.", f"{shop.db}.").lstrip()
+    )
+    with open_instance(Project.find(shop.root).settings) as instance:
+        instance.add_dynamic_partitions(f"varve/{shop.db}.products", ["[/pen]"])
+    done = shop.run("keys", "follow")
+    assert done.exit_code == 0, done.exception
+    assert f"varve/{shop.db}.products: [/pen] is spelt %5B/pen%5D" in done.output
+    assert keys(shop) == ["[/pen]"]
+
+
 def test_a_batch_is_read_once_and_every_step_may_be_the_last(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     declare(shop)
     shop.sell("2026-11-01", FIRST)

@@ -99,7 +99,7 @@ def follow(console: Console) -> None:
             console.print(escape(line), highlight=False)
         while grown := grow(instance, chosen_graph()):
             for line in grown:
-                console.print(line, highlight=False)
+                console.print(line, markup=False, highlight=False)
     console.print("Every set is in step." if not fed.problems else "Every other key of the sets is in step.")
 
 

@@ -211,7 +211,9 @@ def test_status_and_why_say_how_many_rows_were_rejected_of_how_many(
         assert (other["state"], other["rejected_rows"]) == ("missing", [])
         show_status(Console(file=(output := StringIO()), width=1_000), status())
         assert message in output.getvalue()
-    with pytest.raises(VarveError, match=r"whose runs write both. Nothing was marked. Run varve backfill shop.orders"):
+    with pytest.raises(
+        VarveError, match=r"whose runs write both. Nothing was marked. Run varve backfill start shop.orders\."
+    ):
         backfill.plan("shop.orders_rejected", words, first=None, last=None, downstream="none")
     parts, accepted = backfill.plan("shop.orders", words, first=None, last=None, downstream="all")
     assert accepted == []

@@ -78,6 +78,7 @@ def test_rejected_rows_are_counted_by_partition_over_all_of_its_files(
         f"{first} ({dataset}): 3 rows of it and of 1 file beside it cannot be read as declared, more than the 2 that "
         f"go into {dataset.db}.sales_rejected: line 3: column sold: 'three' is not of type INT. Nothing was published"
     )
+    assert str(refused.value).endswith(f"run varve backfill start {dataset}.")
     # What is wrong with a file as a whole is no row of it.
     beside.write_text('{"product": "cap"}\n{')
     with pytest.raises(BadInput, match="the file ends in the middle of a line: it is truncated"):

@@ -358,7 +358,7 @@ def test_a_part_that_somebody_has_changed_or_dropped_is_found_and_not_put_togeth
     week.with_catalog(lambda c, _: c.connection.execute(sql.SQL("drop table {} cascade").format(gone)))
     assert any(second in problem and "gone" in problem for problem in week.findings())
     week.send("h3", [3])
-    with pytest.raises(MissingUpstream, match="varve backfill"):
+    with pytest.raises(MissingUpstream, match=rf"`varve backfill start {week.dataset}` reads all files"):
         week.take()
     # A whole read heals it: asked for again by a person, with no new file.
     (week.folder / "h3.csv").unlink()

@@ -56,7 +56,7 @@ def plan(
     if dataset.rejected_of:
         raise VarveError(
             f"{dataset} holds the rejected rows of {dataset.rejected_of}, whose runs write both. Nothing was marked. "
-            f"Run varve backfill {dataset.rejected_of}."
+            f"Run varve backfill start {dataset.rejected_of}."
         )
     values_by_column = _by_column(dataset.name, words)
     with opened_plan() as open_plan:

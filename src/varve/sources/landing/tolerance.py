@@ -112,5 +112,5 @@ class Tolerance:
             f"{files[0]} ({self.dataset}): {count} rows of it{other_files} cannot be read as declared, more than the "
             f"{self.at_most:,} that go into {self.into}: {shown_rows}{more}. {NOTHING_LOST} "
             "Ask the partner to send it again; when it arrives its partition runs by itself. Or raise the limit of "
-            f"REJECT UP TO, and run varve backfill {self.dataset}."
+            f"REJECT UP TO, and run varve backfill start {self.dataset}."
         )

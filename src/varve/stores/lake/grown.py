@@ -92,7 +92,7 @@ def _refuse_other_rows(build: Build, batch: StagedBatch, expected: int, rows: in
             f"{build}: {batch.partition} should have {expected} rows with those of the batch before, and its files "
             f"hold {rows}{f', {hash_problem}' if hash_problem else ''}. {NOTHING_LOST} "
             f"`varve doctor {build.dataset} --deep` says what is wrong with them; "
-            f"`varve backfill {build.dataset}` reads all landing files again."
+            f"`varve backfill start {build.dataset}` reads all landing files again."
         )
 
 
@@ -102,7 +102,7 @@ def _take_files(files: AbstractFileSystem, build: Build, source: str, folder: st
     if not data:
         raise MissingUpstream(
             f"{build.dataset}: {source} is gone, to which rows were to be added: somebody removed it. {NOTHING_LOST} "
-            f"`varve backfill {build.dataset}` reads all files of those partitions again."
+            f"`varve backfill start {build.dataset}` reads all files of those partitions again."
         )
     names = [name for name in data if not name.endswith(f"/{EMPTY_FILE}")]
     at_once(lambda name: _link_or_copy(files, name, folder), names)

@@ -275,7 +275,7 @@ class WarehouseStore:
         if missing := [table for table in tables if table not in existing]:
             raise MissingUpstream(
                 f"{build.dataset}: {some(missing)} is gone, to which rows were to be added: somebody dropped it. "
-                f"{NOTHING_LOST} `varve backfill {build.dataset}` reads all files of those partitions again."
+                f"{NOTHING_LOST} `varve backfill start {build.dataset}` reads all files of those partitions again."
             )
 
     def _refuse_dropped(self, dataset: Dataset, batches: Sequence[Batch]) -> None:

@@ -57,7 +57,7 @@ def refuse_other_rows(connection: psycopg.Connection, build: Build, loaded: Sequ
                 f"{build}: the {len(growth.parts)} tables of {batch.partition} had {rows_of(growth.parts)} rows when "
                 f"they were loaded, and put together they have {batch.rows}{', of another hash' if other_hash else ''}"
                 f": somebody changed one. {NOTHING_LOST} `varve doctor {build.dataset} --deep` says which; "
-                f"`varve backfill {build.dataset}` reads all files again."
+                f"`varve backfill start {build.dataset}` reads all files again."
             )
 
 

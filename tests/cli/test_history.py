@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import shlex
 from typing import TYPE_CHECKING
 
 import pytest
 from typer.testing import CliRunner
 
+from tests.cli.console_project import HOSTILE, SCRIPT
 from varve.cli.app import app
 from varve.model.errors import VarveError
 
@@ -44,6 +46,15 @@ def test_a_run_is_named_as_the_table_names_it(sales: str) -> None:
     assert len(json.loads(says("history", sales, "--run", "3f9c0d2", "--limit", "1", "--json"))) == 1
     with pytest.raises(VarveError, match=rf"no run of {sales} day=2026-11-01 begins with '3f9c0d3'. `varve history"):
         says("history", sales, "day=2026-11-01", "--run", "3f9c0d3")
+
+
+def test_the_command_that_lists_the_runs_of_a_key_with_blanks_and_quotes_is_one_for_a_shell(console: Console) -> None:
+    console.publish("sales", HOSTILE, "run-1")
+    word = f"store={SCRIPT}\"'&x"
+    with pytest.raises(VarveError) as unknown:
+        says("history", f"{console.db}.sales", word, "--run", "nope")
+    command = str(unknown.value).split("`")[1]
+    assert shlex.split(command) == ["varve", "history", f"{console.db}.sales", word]
 
 
 def test_the_log_is_of_a_run_too(sales: str) -> None:

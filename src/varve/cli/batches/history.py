@@ -5,6 +5,7 @@ Not here: which must stay (pins.py).
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -111,7 +112,7 @@ def _named_runs(run_ids: set[str], run: str, dataset: Dataset, words: Sequence[s
     """Return the run with this id, or those whose ids begin with it. Raises VarveError where there is none."""
     if named := {run} & run_ids or {run_id for run_id in run_ids if run_id.startswith(run)}:
         return named
-    where = f"{dataset} {' '.join(words)}".strip()
+    where = f"{dataset} {shlex.join(words)}".strip()
     what, option = ("run that has changed what is current", " --log") if log else ("run", "")
     raise VarveError(f"no {what} of {where} begins with {run!r}. `varve history {where}{option}` lists them.")
 

@@ -7,12 +7,14 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import dagster as dg
 import pytest
 from sqlglot.dialects.spark import Spark
 
 from pipeline_defs.definitions import graph
 from varve.dagster.assets.sql_assets import sql_assets
 from varve.dagster.assets.sql_folders import planned_reads
+from varve.dagster.partitions import mappings
 from varve.model.errors import VarveError
 from varve.model.evolution import evolution
 from varve.model.partitions.key import PartitionKey
@@ -337,6 +339,27 @@ def test_the_fields_of_a_struct_keep_their_names() -> None:
     assert "place is declared STRUCT<town: STRING>, but the query gives STRUCT<city: STRING" in problems(
         places, declared.replace(place, "STRUCT<town: STRING>")
     )
+
+
+def test_dagster_shows_a_dataset_with_a_set_more_than_its_query_reads_and_that_is_said() -> None:
+    header = (
+        "CREATE DATASET shop.{name} (n BIGINT) PARTITIONED BY (day STRING, product STRING)\n"
+        "FOR t IN TIMESERIES(INTERVAL 1 DAY, START '2022-03-30', END '2022-04-02'), p IN DYNAMIC 'products'\n"
+        "LET today = DATE_FORMAT(t, 'yyyy-MM-dd') INSERT (day = today, product = p) "
+    )
+    count = "AS SELECT COUNT(*) AS n FROM shop.sales"
+    of_day = header.format(name="of_day") + f"{count} WHERE sales.day = today AND sales.product = p"
+    of_all = header.format(name="of_all") + f"ALLOW FULL SCAN OF shop.sales {count} WHERE sales.product = p"
+    files = read(sales("EXTERNAL"), of_day, of_all)
+
+    dependency = files["shop.of_day"].dependency("shop.sales")
+    key, members = PartitionKey.of(day="2022-03-30", product="pen"), {"products": ["pen"]}
+    assert len(dependency.upstream_of(key, members=members).keys) == 1
+    mapping = mappings.compiled(dependency)
+    assert isinstance(mapping.mapping, dg.AllPartitionMapping)
+    assert (mapping.exact, mapping.why) == (False, "the keys of a set are not known when the project is loaded")
+    mapping = mappings.compiled(files["shop.of_all"].dependency("shop.sales"))
+    assert (mapping.exact, mapping.why) == (True, "")
 
 
 def test_a_growing_set_is_read_whole_by_a_dataset_without_that_dimension() -> None:

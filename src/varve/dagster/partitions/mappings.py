@@ -57,7 +57,7 @@ def _compiled(dependency: Dependency) -> Compiled:
         exact = all(isinstance(mapping.rule, All) for mapping in mappings.values())
         return Compiled(None, exact, "" if exact else "for a dataset without partitions Dagster reads all of them")
     if all(isinstance(mapping.rule, All) for mapping in mappings.values()):
-        return Compiled(dg.AllPartitionMapping(), exact=True)
+        return Compiled(dg.AllPartitionMapping(), exact=not dependency.why_wider, why=dependency.why_wider)
     parts = {
         name: _fold(fold, [mappings[dimension.name] for dimension in fold], reader) for name, fold in upstream.items()
     }

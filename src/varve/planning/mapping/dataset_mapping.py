@@ -80,6 +80,11 @@ class Dependency:
         )
 
     @property
+    def why_wider(self) -> str:
+        """Why the dimension mappings cover more than is read, as a phrase; "" where they say what is read."""
+        return ""
+
+    @property
     def partitionings(self) -> tuple[Partitioning, ...]:
         """The partitionings whose dynamic sets must be known for a mapping: `members` are of all of them."""
         return self.reader, self.upstream

@@ -173,9 +173,18 @@ class PlannedDependency(Dependency):
     @cached_property
     def reads_all_windows(self) -> bool:
         """See Dependency: whether a scan of the dataset has no condition on the columns of its time dimension."""
-        if self.upstream.time is None:
-            return False
-        columns = set(self.upstream.time.column_names)
+        return self.upstream.time is not None and self._is_scanned_whole_by(set(self.upstream.time.column_names))
+
+    @property
+    def why_wider(self) -> str:
+        """See Dependency: the rules are derived from a sample of partitions, and of a set there is none."""
+        has_set = any(isinstance(dimension, DynamicDimension) for dimension in self.reader.dimensions)
+        if not has_set or self._is_scanned_whole_by(set(self.upstream.names)):
+            return ""
+        return "the keys of a set are not known when the project is loaded"
+
+    def _is_scanned_whole_by(self, columns: set[str]) -> bool:
+        """Whether a scan of the dataset has no condition on these columns."""
         scans = [scan for query_scans in self.plan.dependencies for scan in query_scans.scans]
         return any(
             scan.dataset == self.name

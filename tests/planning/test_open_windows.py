@@ -7,8 +7,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tests.planning.known import CatalogReader
-from tests.planning.test_reconcile import DAY, HOUR, START, WEEK, dataset, graph
+from tests.planning.test_reconcile import DAY, HOUR, START, WEEK, dataset, graph, world
 from varve.model.batch import Input
+from varve.model.partitions.schedule import Schedule
 from varve.model.policy import Policy
 from varve.model.reads import Reads, trailing
 from varve.planning.judgement.facts import Fact, Failure
@@ -165,3 +166,15 @@ def test_a_defect_of_one_dataset_costs_its_own_runs_only() -> None:
     assert asked(planner.tick(CatalogReader(facts), {}, now=NOW)) == {
         "days": {"day=2024-01-02"}, "other": {"day=2024-01-02"},
     }  # fmt: skip
+
+
+def test_an_open_window_is_not_computed_at_a_tick_from_an_input_that_has_failed() -> None:
+    """A planner that goes on is compared with one that judges everything, at each tick."""
+    live = opened(dataset("live", DAY, policy=Policy(schedule=Schedule("@hourly"))))
+    simulation = world({DAYS: [], live: [DAYS]}, days=2.4, broken=lambda name, _: name == DAYS.name)
+    simulation.arrive(DAYS.name, "day=2024-01-03", "a1")
+    for _ in range(60):
+        simulation.tick()
+        simulation.advance(120)
+    assert simulation.states(DAYS.name) == {"day=2024-01-03": State.FAILED}
+    assert {run.dataset.name for run in simulation.launched} == {DAYS.name}

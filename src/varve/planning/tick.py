@@ -14,7 +14,7 @@ from varve.planning.judgement.code import SAME_CODE, CodeState, hold_reason
 from varve.planning.judgement.facts import NOTHING, WantedInputs
 from varve.planning.judgement.inputs import Read, instant, is_settled
 from varve.planning.judgement.judgement import Judgement, State
-from varve.planning.judgement.judging import RetryLimits, judge
+from varve.planning.judgement.judging import RetryLimits, judge, needs_no_input
 from varve.planning.judgement.timing import Timing, followed_by_time, past_retention
 from varve.planning.mapping.dimension_mapping import everything
 from varve.planning.mapping.partition_subset import PartitionBox, TimeSpans
@@ -305,7 +305,7 @@ class Tick:
             }
             pending.update(edge_paths.readers(about_to_change) if about_to_change else ())
             reading.update(edge_paths.readers(self._existing_partitions(upstream)))
-        if needs_no_input(dataset, self._graph):
+        if needs_no_input(dataset, reads=bool(edges)):
             self._refuse_explosion(dataset, dataset.partitioning.count(self._members, self._now))
             reading.update(key.path for key in dataset.partitioning.keys(self._members, self._now))
         if self._keep_settled or dataset.recomputes:
@@ -387,14 +387,6 @@ class Tick:
         if partitioning not in self._keys:
             self._keys[partitioning] = Keys(partitioning, self._members)
         return self._keys[partitioning]
-
-
-def needs_no_input(dataset: Dataset, graph: Graph) -> bool:
-    """Whether each key of a dataset is judged where all of it is, also one of which nothing is known."""
-    reads, has_windows = bool(graph.edges[dataset.name]), dataset.partitioning.time is not None
-    # A tick computes each key of a list or a set, also one that reads nothing. Windows follow what they read.
-    has_ticks = dataset.policy.schedule is not None and not (reads and has_windows)
-    return has_ticks or (dataset.policy.by_itself and not reads)
 
 
 def _unwanted(dataset: Dataset, fact: Fact, code: CodeState, *, has_key: bool) -> Judgement:

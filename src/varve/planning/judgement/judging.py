@@ -84,7 +84,7 @@ def judge(  # noqa: PLR0911, PLR0912 - one for each state
         return _rejected_rows(dataset, fact, pending=bool(inputs.pending))
     if dataset.of_project:
         return _of_project(dataset, fact)
-    cause = _cause(dataset, fact, inputs, refreshed_since, code)
+    cause = _cause(dataset, fact, inputs, refreshed_since, code, alone=needs_no_input(dataset, reads=bool(reads)))
     if cause is None:
         if fact.batch and code.evolving == dataset.name:
             return Judgement(State.OUTDATED, hold_reason(code, fact.made_by, marked=False))
@@ -92,6 +92,8 @@ def judge(  # noqa: PLR0911, PLR0912 - one for each state
             return Judgement(State.OUTDATED, _OUTDATED_ON_HOLD)
         if fact.batch:
             return _settled(dataset, inputs, fact, earlier_code=keeps_earlier(code, fact.made_by))
+        if reads:
+            return Judgement(State.MISSING, "nothing that it reads is there")
         return Judgement(State.MISSING, "it reads nothing: it runs by schedules, by hand and in backfills")
     if cause.on_hold:
         return Judgement(State.ON_HOLD, cause.reason)
@@ -121,6 +123,13 @@ def judge(  # noqa: PLR0911, PLR0912 - one for each state
     asked = max([fact.arrived, cause.period, *(mark.number / 1000 for mark in marks)])
     since, rows_since = max(inputs.newest, asked), max(inputs.newest_rows, asked)
     return _allowed(fact, cause, inputs, code, since=since, rows_since=rows_since, now=now, patience=patience)
+
+
+def needs_no_input(dataset: Dataset, *, reads: bool) -> bool:
+    """Whether each key of a dataset is computed, also one of which no input is there; `reads`: whether it reads any."""
+    # A tick computes each key of a list or a set, also one that reads nothing. Windows follow what they read.
+    has_ticks = dataset.policy.schedule is not None and not (reads and dataset.partitioning.time is not None)
+    return has_ticks or (dataset.policy.by_itself and not reads)
 
 
 def _is_before(dataset: Dataset, fact: Fact, window_end: float | None, code: CodeState) -> bool:
@@ -192,10 +201,10 @@ def _within(dataset: Dataset) -> dt.timedelta:
 
 
 def _cause(
-    dataset: Dataset, fact: Fact, inputs: Inputs, refreshed_since: float | None, code: CodeState
+    dataset: Dataset, fact: Fact, inputs: Inputs, refreshed_since: float | None, code: CodeState, *, alone: bool
 ) -> _ComputeReason | None:
     """Why the partition should be computed; None where there is no reason."""
-    changed = _changed(dataset, fact, inputs)
+    changed = _changed(dataset, fact, inputs, alone=alone)
     if changed is not None and not changed.on_hold:
         return changed
     if marks := [mark for mark in fact.marks if not mark.paused]:
@@ -214,11 +223,10 @@ def _cause(
     return changed
 
 
-def _changed(dataset: Dataset, fact: Fact, inputs: Inputs) -> _ComputeReason | None:
+def _changed(dataset: Dataset, fact: Fact, inputs: Inputs, *, alone: bool) -> _ComputeReason | None:
     if not fact.batch:
         # A partition without any input is not missing: it runs by schedules.
-        runs_alone = dataset.policy.by_itself or dataset.policy.schedule is not None
-        wanted = inputs.inputs or inputs.unready or runs_alone
+        wanted = inputs.inputs or inputs.unready or alone
         return _ComputeReason(_first_batch(dataset, inputs)) if wanted else None
     # A dataset that reads nothing any more follows nothing.
     if not inputs.changed or not (inputs.inputs or inputs.unready):

@@ -10,9 +10,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from varve.planning.judgement.facts import NOTHING
+from varve.planning.judgement.judging import needs_no_input
 from varve.planning.judgement.settled import in_bulk
 from varve.planning.readers import EdgePaths, Keys, MappingMemory
-from varve.planning.tick import Limits, Memory, Tick, needs_no_input
+from varve.planning.tick import Limits, Memory, Tick
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -106,7 +107,9 @@ def _inputs(graph: Graph, dataset: Dataset, path: str, *, now: dt.datetime, memb
 
 def _listed(dataset: Dataset, graph: Graph, members: Members | None, now: dt.datetime) -> set[str]:
     """The partitions at which `reconcile` looks although nothing is known of them."""
-    return {key.path for key in dataset.partitioning.keys(members, now)} if needs_no_input(dataset, graph) else set()
+    if not needs_no_input(dataset, reads=bool(graph.edges[dataset.name])):
+        return set()
+    return {key.path for key in dataset.partitioning.keys(members, now)}
 
 
 def _unseen(

@@ -13,7 +13,7 @@ import numpy as np
 from sqlglot import exp
 
 from varve.sql.evaluate.functions import Evaluator
-from varve.sql.evaluate.vector import CannotEvaluate, Vector
+from varve.sql.evaluate.vector import DATE, DAY_MICROS, TIMESTAMP, CannotEvaluate, Vector
 from varve.sql.names.scope_variables import replace_variables
 from varve.sql.syntax.body import parsed, span_of
 from varve.sql.syntax.lexer import quoted
@@ -23,6 +23,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from varve.sql.syntax.errors import Span
+
+
+# The first and the last day of Python's calendar, in days since 1970.
+_FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
+_YEARS = {DATE: (_FIRST_DAY, _LAST_DAY), TIMESTAMP: (_FIRST_DAY * DAY_MICROS, (_LAST_DAY + 1) * DAY_MICROS - 1)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +76,7 @@ def vector(expression: exp.Expr, columns: Mapping[str, Vector], timezone: str, c
     bare = replace_variables(expression, columns.keys(), exp.column)
     try:
         result = Evaluator({("", name): column for name, column in columns.items()}, timezone).of(bare)
+        _check_years(result)
     except CannotEvaluate as error:
         where = error.node if error.node is not None else expression
         raise NotConstant(span_of(where) or span_of(expression), _why(error)) from None
@@ -79,9 +85,18 @@ def vector(expression: exp.Expr, columns: Mapping[str, Vector], timezone: str, c
     )
 
 
+def _check_years(result: Vector) -> None:
+    """Raise CannotEvaluate for a date, or a moment in UTC, outside of the years 1 to 9999: Python has no others."""
+    first, last = _YEARS.get(result.type, (0, 0))
+    if last and np.any(result.valid & ((result.values < first) | (result.values > last))):
+        raise CannotEvaluate(None, f"a {result.type} outside of the years 1 to 9999 (in UTC)")
+
+
 def _why(error: CannotEvaluate) -> str:
     """Return why an expression has no value before a run, and what to write instead, in the author's spelling."""
     node, message = error.node, str(error)
+    if "outside of the years" in message:
+        return f"it is {message}; write a nearer one."
     if "date pattern" in message:
         return "this date pattern is not read before a run; write it as yyyy-MM-dd'T'HH:mm:ss, or parts of that."
     if isinstance(node, exp.Func) and "is not evaluated before a run" in message:

@@ -111,6 +111,8 @@ def test_the_shipped_files_are_laid_out(file: Path) -> None:
         ("AS SELECT product, price FROM shop.receipts", "nothing says which partitions of shop.receipts are read"),
         ("AS SELECT product, price FROM shop.receipts WHERE day = CURRENT_DATE", "CURRENT_DATE depends on when"),
         ("AS SELECT product, RAND() AS price FROM shop.receipts WHERE day = today", "ALLOW RANDOM"),
+        ("AS SELECT product, price FROM shop.receipts TABLESAMPLE (10 PERCENT) WHERE day = today",
+         "write REPEATABLE (1) behind it"),
         ("AS SELECT SESSION_USER() AS product, price FROM shop.receipts WHERE day = today", "ALLOW RANDOM"),
         ("AS SELECT CURRENT_SCHEMA() AS product, price FROM shop.receipts WHERE day = today", "ALLOW RANDOM"),
         ("AS SELECT product, INPUT_FILE_BLOCK_START() AS price FROM shop.receipts WHERE day = today", "ALLOW RANDOM"),
@@ -139,6 +141,12 @@ def test_the_columns_of_a_generator_are_declared_by_their_names() -> None:
     message = problems(RECEIPTS, sales(query, columns.replace("part", "parts")))
     assert "the query has no column parts. Did you mean part?" in message
     assert "is a partition column" in problems(RECEIPTS, sales(query.replace("(place,", "(day,"), columns))
+
+
+def test_a_sample_with_a_seed_and_one_of_a_number_of_rows_are_taken() -> None:
+    for sample in ("(10 PERCENT) REPEATABLE (1)", "(BUCKET 1 OUT OF 4) REPEATABLE (1)", "(3 ROWS)"):
+        rows = f"(SELECT product, price FROM shop.receipts WHERE day = today) TABLESAMPLE {sample}"
+        assert "shop.sales" in read(RECEIPTS, sales(f"AS SELECT product, price FROM {rows}"))
 
 
 def test_one_misspelt_column_is_one_problem() -> None:

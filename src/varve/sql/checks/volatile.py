@@ -77,6 +77,11 @@ def volatile_problems(sql: SqlDataset, query: exp.Query) -> Iterator[Problem]:
                 call_span(sql, node, name),
                 f"{name} gives other values in every run; take it out, or write ALLOW RANDOM.",
             )
+        elif _samples_at_random(node) and Allowed.RANDOM not in sql.allows:
+            yield sql.problem(
+                call_span(sql, node, "TABLESAMPLE"),
+                "TABLESAMPLE takes other rows in every run; write REPEATABLE (1) behind it, or ALLOW RANDOM.",
+            )
         elif Allowed.CLOCK not in sql.allows and _casts_to_moment(node):
             for text in filter(_is_named_day, node.iter_expressions()):
                 yield _named_day_problem(sql, text)
@@ -92,6 +97,11 @@ def named_day_problems(sql: SqlDataset, tree: exp.Expr) -> Iterator[Problem]:
     for text in filter(_is_named_day, tree.find_all(exp.Literal)):
         if any(typed(other, _TypedColumns()).type in _MOMENTS for other in _of_same_type(text)):
             yield _named_day_problem(sql, text)
+
+
+def _samples_at_random(node: exp.Expr) -> bool:
+    """Whether a sample is of a seed that Spark draws; one of a number of rows is as LIMIT is."""
+    return isinstance(node, exp.TableSample) and node.args.get("seed") is None and node.args.get("size") is None
 
 
 class _TypedColumns:

@@ -14,7 +14,7 @@ from tests.model.test_calendar import SINCE, UNTIL, ZONES, crons
 from tests.planning.shapes import MEMBERS, NOW, all_keys, partitionings
 from varve.dagster.partitions.definitions import LargeProduct, partitions_def, tiled_alike, warn_of_size
 from varve.model.errors import UnknownPartition
-from varve.model.partitions.calendar import calendar_of
+from varve.model.partitions.calendar import Grain, calendar_of
 from varve.model.partitions.dimension import Dimension, DynamicDimension, StaticDimension, TimeDimension
 from varve.model.partitions.partitioning import Partitioning, fold_texts
 from varve.model.partitions.zone import DAY, stretch
@@ -171,3 +171,13 @@ def test_a_shorthand_that_dagster_does_not_know_is_the_same_windows_there() -> N
     definition = partitions_def(Partitioning((quarters,)))
     assert definition is not None
     assert definition.get_partition_keys() == ["2024-01-01", "2024-04-01", "2024-07-01", "2024-10-01"]
+
+
+@pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
+@pytest.mark.parametrize("grain", [Grain.DAY, Grain.WEEK, Grain.MONTH, Grain.QUARTER, Grain.YEAR])
+def test_long_windows_that_began_lately_and_have_no_end_are_dagsters_own(grain: Grain, zone: str) -> None:
+    # Two hundred of them reach into years of which nothing is compared.
+    start = calendar_of(grain, zone).floor(int(pendulum.now("UTC").timestamp()))
+    dimension = TimeDimension("time", grain, pendulum.from_timestamp(start, tz=zone))
+    assert tiled_alike(dimension)
+    assert isinstance(partitions_def(Partitioning((dimension,))), dg.TimeWindowPartitionsDefinition)

@@ -85,7 +85,9 @@ def tiled_alike(dimension: TimeDimension) -> bool:
     """Return whether Dagster has the same windows with the same keys, also where clocks change in the extent."""
     if isinstance(dimension.tiling, Every | Calendar):
         return False
-    last = dimension.last or int(pendulum.now("UTC").add(years=_YEARS_AHEAD).timestamp())
+    # A boundary: of a window that is cut by the end Dagster would have nothing.
+    ahead = dimension.calendar.floor(int(pendulum.now("UTC").add(years=_YEARS_AHEAD).timestamp()))
+    last = dimension.last or ahead
     first = dimension.calendar.floor(dimension.first)
     if not _alike_between(dimension, first, min(last, moved(dimension.calendar, first, _FIRST))):
         return False

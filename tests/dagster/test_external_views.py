@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 
@@ -289,6 +291,30 @@ def test_folders_that_spell_their_partitions_otherwise_are_read_with_the_keys_of
     with pytest.raises(BadInput, match="price is string there and declared INT"):
         store.stage(build, external_read.listing_frame(workbench.spark, source.listed(dataset).partitions))
     catalog.connection.close()
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("body", ["EXTERNAL VIEW", "EXTERNAL"])
+def test_characters_that_spark_takes_for_wildcards_are_part_of_names(
+    body: str, workbench: Workbench, tmp_path: Path
+) -> None:
+    db, folder = f"v{uuid.uuid4().hex[:8]}", tmp_path / "{all}[1]"
+    text = (
+        HEAD.format(db=db, name="clicks", columns=COLUMNS) + f"{body} OPTIONS (source = 'parquet', folder = '{folder}')"
+    )
+    assets = sql_assets(compiled([SourceFile("clicks.sql", text)], {}))
+    (folder / "day=2022-03-01").mkdir(parents=True)
+    for name, price in (("shop1.parquet", 1), ("shop[1].parquet", 2), ("shop?.parquet", 3)):
+        rows = pa.table({"product": ["x"], "price": pa.array([price], pa.int32())})
+        pq.write_table(rows, folder / "day=2022-03-01" / name)
+    assert materialise(assets, f"{db}.clicks", "2022-03-01", "2022-03-01").success
+    catalog, dataset = workbench.catalog(), assets[0].dataset
+    store = open_store(dataset.store, workbench.settings, catalog, lambda: workbench.spark)
+    rows = store.read(dataset, [*catalog.current(dataset.name).values()]).collect()
+    catalog.connection.close()
+    assert sorted(row["price"] for row in rows) == [1, 2, 3]
+    if body == "EXTERNAL VIEW":
+        assert workbench.spark.table(f"{db}.clicks").count() == 3
 
 
 @pytest.mark.spark

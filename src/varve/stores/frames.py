@@ -6,6 +6,7 @@ Not here: PostgreSQL's types (postgres/types.py).
 from __future__ import annotations
 
 import itertools
+import re
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from varve.model.errors import NOTHING_LOST, BadInput, VarveError
@@ -56,6 +57,11 @@ def folded(combine: Callable[[_T, _T], _T], parts: Sequence[_T]) -> _T:
 def spark_schema(columns: Iterable[Column]) -> str:
     """The columns as a Spark DDL string, all nullable, with their comments."""
     return ", ".join(f"`{column.name}` {column.type}" for column in columns)
+
+
+def read_path(path: str) -> str:
+    """The path of a file or folder for Spark to read, which takes some characters of a path for wildcards."""
+    return re.sub(r"[][{}*?\\]", r"\\\g<0>", path)
 
 
 def arrow_schema(columns: Iterable[Column]) -> pa.Schema:

@@ -15,7 +15,7 @@ from varve.model.partitions.key import parse_path
 from varve.sources.external.hive import files_of
 from varve.sources.external.tables import Listing, Rows, declared_columns, key_of
 from varve.stores.folders.listing import listed_files
-from varve.stores.frames import spark_schema
+from varve.stores.frames import read_path, spark_schema
 from varve.stores.views.footers import rows_by_footer
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class ParquetFolder:
         rows_by_footer(dataset, [file for of_place in files.values() for file in of_place], copied=True)
         columns = (*dataset.schema.columns, *dataset.partition_columns)
         reader = self.spark().read.schema(spark_schema(columns)).option("basePath", self.table.name)
-        frame: DataFrame = reader.parquet(*sorted(files))
+        frame: DataFrame = reader.parquet(*map(read_path, sorted(files)))
         return Rows(declared_columns(dataset, _as_they_are_spelt(dataset, frame, files)), here=False)
 
     def _folders(self, dataset: Dataset) -> tuple[dict[PartitionKey, dict[str, list[ListedFile]]], set[str]]:

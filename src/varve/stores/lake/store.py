@@ -17,7 +17,7 @@ from varve.services.settings import Compression, ContentHash
 from varve.stores.folders import clean, content, footers, write
 from varve.stores.folders.file_calls import at_once
 from varve.stores.folders.layout import Layout
-from varve.stores.frames import spark_schema
+from varve.stores.frames import read_path, spark_schema
 from varve.stores.lake import drop, evolve, examine, grown, projection, record, views
 from varve.stores.lake.iceberg import clean as iceberg_clean
 from varve.stores.lake.iceberg import examine as iceberg_examine
@@ -318,7 +318,7 @@ class LakeStore:
     def _scan(self, dataset: Dataset, locations: Sequence[str], columns: Sequence[str] | None = None) -> DataFrame:
         read_columns = dataset.read_columns(columns)
         reader = self.spark().read.schema(spark_schema(read_columns)).option("basePath", self.layout.table(dataset))
-        return reader.parquet(*locations).select(*[f"`{column.name}`" for column in read_columns])
+        return reader.parquet(*map(read_path, locations)).select(*[f"`{column.name}`" for column in read_columns])
 
 
 def _open(settings: Settings, catalog: Catalog, spark: Callable[[], SparkSession]) -> LakeStore:

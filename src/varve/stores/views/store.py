@@ -21,7 +21,7 @@ from varve.model.inventory import Finding
 from varve.model.partitions.key import plain
 from varve.stores.basic import BasicStore
 from varve.stores.folders.listing import ListedFile
-from varve.stores.frames import folded, spark_schema
+from varve.stores.frames import folded, read_path, spark_schema
 from varve.stores.store import StoreType
 from varve.stores.views.footers import rows_by_footer
 from varve.stores.views.pinned import changes, folders_of, location_of, pinned_files
@@ -127,7 +127,7 @@ class ViewStore(BasicStore):
         bases = {_base(batch) for batch in with_files}
         if dataset.partitioning.names and len(bases) == 1 and None not in bases:
             # Folders that are called as Hive calls them: one scan of all files.
-            files = [file.name for batch in with_files for file in pinned[batch.partition]]
+            files = [read_path(file.name) for batch in with_files for file in pinned[batch.partition]]
             reader = self.spark().read.schema(spark_schema(wanted)).option("basePath", str(bases.pop()))
             return reader.parquet(*files).select(*[f"`{name}`" for name in names])
         frames = [self._partition(dataset, batch, pinned[batch.partition], names) for batch in with_files]
@@ -163,7 +163,7 @@ class ViewStore(BasicStore):
         from pyspark.sql import functions as F  # noqa: N812
 
         schema = spark_schema([column for column in dataset.schema.columns if column.name in names])
-        frame = self.spark().read.schema(schema).parquet(*[file.name for file in files])
+        frame = self.spark().read.schema(schema).parquet(*[read_path(file.name) for file in files])
         key = dataset.partitioning.from_path(batch.partition)
         for column in dataset.partition_columns:
             frame = frame.withColumn(column.name, F.lit(plain(key[column.name])).cast(str(column.type)))
@@ -203,7 +203,7 @@ def _create_view(spark: SparkSession, dataset: Dataset) -> None:
 def _view_sql(dataset: Dataset) -> str:
     table = dataset.external
     assert table is not None
-    db, name = ("parquet", table.name) if table.kind is ExternalTableKind.PARQUET else table.name.split(".")
+    db, name = ("parquet", read_path(table.name)) if table.kind is ExternalTableKind.PARQUET else table.name.split(".")
     columns = [
         exp.cast(exp.column(column.name, quoted=True), exp.DataType.build(str(column.type), dialect="spark")).as_(
             column.name, quoted=True

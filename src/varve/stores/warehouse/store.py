@@ -13,7 +13,7 @@ from varve.stores.folders import content as hash_of_rows
 from varve.stores.folders.layout import Layout
 from varve.stores.folders.write import WriteOptions, remove_batches, survey, write_batches
 from varve.stores.folders.write import verify_rows as verify_files
-from varve.stores.frames import spark_schema
+from varve.stores.frames import read_path, spark_schema
 from varve.stores.postgres import types
 from varve.stores.store import StoreType
 from varve.stores.warehouse import (
@@ -261,7 +261,7 @@ class WarehouseStore:
         """The files with the hashes of each partition's rows."""
         columns = (*wire.dataset.schema.columns, *wire.dataset.partition_columns)
         reader = self.spark().read.schema(spark_schema(columns)).option("basePath", self.spooling.table(wire.dataset))
-        hashes = hash_of_rows.of_written(wire, reader.parquet(*(batch.location for batch in files)))
+        hashes = hash_of_rows.of_written(wire, reader.parquet(*(read_path(batch.location) for batch in files)))
         with_hashes = [(batch, hashes[batch.partition.path]) for batch in files]
         return [
             replace(batch, content=of_rows.content, digests={} if wire.growth else of_rows.digests)

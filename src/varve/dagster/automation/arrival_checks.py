@@ -45,7 +45,7 @@ def checked(key: dg.AssetKey, arrivals: Sequence[Rejected]) -> dg.AssetCheckResu
     summary = (
         f"{counted(len(rejected), 'arrival')} cannot be taken: {some([arrival.uri for arrival in rejected], limit=3)}"
         if rejected
-        else "Everything that has arrived is taken"
+        else "Nothing is refused of what the sensor arrivals has looked at"
     )
     return dg.AssetCheckResult(
         check_name=CHECK,

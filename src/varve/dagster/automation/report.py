@@ -114,7 +114,7 @@ def look(graph: Graph, instance: dg.DagsterInstance, settings: Settings) -> tupl
 def listed(rejected: Sequence[tuple[str, Rejected]]) -> str:
     """Return the rejected arrivals as a table in Markdown."""
     if not rejected:
-        return "Everything that has arrived is taken."
+        return "Nothing is refused of what the sensor arrivals has looked at."
     cells = [
         f"| {dataset} | {_cell(arrival.uri)} | {arrival.kind} | {_cell(arrival.reason)} |"
         for dataset, arrival in rejected[:_LISTED]

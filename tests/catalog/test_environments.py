@@ -672,6 +672,12 @@ def test_random_histories_end_as_a_clean_build_of_the_final_code(  # noqa: PLR09
     assert {name: deployment.code_version for name, deployment in final.deployments.current().items()} == deployed
 
 
+@pytest.mark.parametrize("name", ["99999", "nobody", "²"])
+def test_what_is_no_promotion_is_told_so(process: Process, name: str) -> None:
+    with pytest.raises(VarveError, match=f"'{name}' is not a promotion that was made"):
+        Promotions(process.connection).made(name)
+
+
 def taken_back(process: Process, deployed: dict[str, str], name: str) -> dict[str, str]:
     """Take back the last promotion that deployed code, where nothing followed; returns what is deployed by that."""
     promotions = Promotions(process.connection)

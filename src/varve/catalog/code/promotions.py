@@ -131,13 +131,13 @@ class Promotions:
 
     def made(self, name: str) -> PromotionPlan:
         """The promotion with that number, or whose run id begins so. Raises VarveError where that is not one."""
-        if name.isdigit():
+        if name.isdecimal():
             rows = self.connection.execute(_OF, (int(name),)).fetchall()
         else:
             # Every run begins with nothing.
             rows = self.connection.execute(_OF_RUN, (name,)).fetchall() if name else []
         plans = [plan for plan in map(_plan, rows) if plan.applied_at is not None]
-        if not plans and name.isdigit() and (row := self.connection.execute(_CODE_PLAN, (int(name),)).fetchone()):
+        if not plans and name.isdecimal() and (row := self.connection.execute(_CODE_PLAN, (int(name),)).fetchone()):
             (by,) = row
             done = f"deployed the code that was here, by {by}" if by else "was not applied"
             raise VarveError(

@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql import functions as F  # noqa: N812
 
-from varve.model.schema import Column, ColumnType
+from varve.model.batch import BatchId
+from varve.model.build import Build
+from varve.model.dataset import Dataset, StoreKind
+from varve.model.partitions.dimension import StaticDimension
+from varve.model.partitions.partitioning import Partitioning
+from varve.model.schema import Column, ColumnType, Schema
 from varve.stores.folders import content
 
 if TYPE_CHECKING:
@@ -52,6 +57,17 @@ def test_zeros_with_a_sign_are_other_rows_and_all_nans_are_one_value(spark: Spar
     words = ", ".join(f"`{column.name}`, `{column.name}` is null" for column in COLUMNS[:2])
     (before,) = frame.where("which = 'nan'").select(F.expr(f"xxhash64({words})")).collect()
     assert hashes(frame, COLUMNS[:2])["nan"] == f"1:{before[0] % (1 << 64):016x}"
+
+
+def test_a_partition_column_may_be_called_rows(spark: SparkSession) -> None:
+    dimension = StaticDimension("rows", ("many", "few"))
+    dataset = Dataset(
+        "shop.sizes", Partitioning((dimension,)), Schema((Column("n", ColumnType("INT")),)), StoreKind.LAKE, ""
+    )
+    keys = tuple(dataset.partitioning.keys())
+    frame = spark.createDataFrame([(1, "many"), (2, "many"), (3, "few")], "n INT, rows STRING")
+    hashes_of = content.of_written(Build(dataset, keys, BatchId(1), "run", {}), frame)
+    assert [str(hashes_of[key.path].content).partition(":")[0] for key in keys] == ["2", "1"]
 
 
 def test_values_within_values_are_told_apart_by_their_place(spark: SparkSession) -> None:

@@ -114,8 +114,9 @@ def of_written(build: Build, frame: DataFrame) -> dict[str, Hashes]:
     of_none = Hashes(of_whole(columns, 0, {}) if hashable else None, digests(build, 0, {}))
     hashes = dict.fromkeys(by_text.values(), of_none)
     for row in counted.collect():
-        values, rows = row.asDict(), row["rows"]
-        path = by_text[tuple(row[name] for name in names)]
+        # By place: a partition column may be called `rows`.
+        values, rows = row.asDict(), row[len(names)]
+        path = by_text[tuple(row[: len(names)])]
         hashes[path] = Hashes(of_whole(columns, rows, values) if hashable else None, digests(build, rows, values))
     return hashes
 

@@ -311,8 +311,12 @@ def test_what_is_replaced_while_a_sweep_looks_stays_too(
     agree(builder, sales)
 
 
-def test_a_folder_whose_documents_are_all_gone_is_swept_too(builder: Builder, sales: Dataset) -> None:
+@pytest.mark.parametrize("root", ["lake", "lake [new]"])
+def test_a_folder_whose_documents_are_all_gone_is_swept_too(
+    builder: Builder, sales: Dataset, tmp_path: Path, root: str
+) -> None:
     """As after a dataset went to the warehouse: a sweep took the documents first, and another one the rest."""
+    builder = replace(builder, settings=builder.settings.model_copy(update={"lake_root": str(tmp_path / root)}))
     folder = Path(builder.settings.lake) / sales.db / "moved" / "_iceberg"
     folder.mkdir(parents=True)
     for left in ("0-1.avro", "no-document.txt", ""):

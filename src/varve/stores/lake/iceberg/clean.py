@@ -6,6 +6,7 @@ Not here: which batches may be deleted (varve/catalog/history/history.py) and wh
 from __future__ import annotations
 
 import datetime as dt
+import glob
 import logging
 from contextlib import suppress
 from itertools import pairwise
@@ -73,7 +74,7 @@ def let_go(tables: IcebergTables, dataset: str, locations: Sequence[str]) -> int
 def leftovers(tables: IcebergTables) -> Iterator[Leftover]:
     """The files of metadata that no table, and no snapshot that is kept, names."""
     files, root = open_files(tables.layout.root)
-    for table_folder in files.glob(f"{root}/*/*/{folders.NAME}"):
+    for table_folder in files.glob(f"{glob.escape(root)}/*/*/{folders.NAME}"):
         db, table = table_folder.rstrip("/").split("/")[-3:-1]
         dataset = f"{db}.{table}"
         looked = dt.datetime.now(dt.UTC)

@@ -119,7 +119,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for reports in terminalreporter.stats.values():
         for report in reports:
             if isinstance(report, pytest.TestReport):
-                room = report.nodeid.split("/")[1].split("::")[0]
+                room = report.fspath.split("/")[:2][-1]
                 rooms[room] += report.duration
                 counts[room] += report.when == "call"
     if len(rooms) > 1:

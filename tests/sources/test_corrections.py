@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import datetime as dt
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+import pytest
 
 from tests.sources.test_landing import FIRST, GOOD, HEADER, landing_dataset
 from varve.planning.graph import Graph
 from varve.sources.landing.corrections import CorrectedFiles
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import psycopg
 
 
+def die(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
 def test_a_file_that_was_mended_where_it_was_landed_is_landed_again(
-    connection: psycopg.Connection, tmp_path: Path
+    connection: psycopg.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dataset = landing_dataset()
     graph = Graph({dataset.name: dataset}, {dataset.name: ()}, {dataset.name: ""})
@@ -27,6 +32,14 @@ def test_a_file_that_was_mended_where_it_was_landed_is_landed_again(
     landed.write_text(mended := HEADER + 2 * GOOD)
     corrected.keep(dataset, FIRST, landed)
     assert landed.read_text() == mended
+    # Whatever dies before the new one is there, the file that was given stays.
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "replace", die)
+        with pytest.raises(KeyboardInterrupt):
+            corrected.keep(dataset, FIRST, landed)
+    assert landed.read_text() == mended
+    (part,) = landed.parent.glob(".*.part")
+    part.unlink()
     # Under another ending it takes the place of the one before.
     (lines := tmp_path / "sent.jsonl").write_text("{}\n")
     corrected.keep(dataset, FIRST, lines)

@@ -36,11 +36,12 @@ class ProcessorTime:
     def look(self) -> None:
         """Note how much each of the suite's processes has used."""
         for process in psutil.process_iter():
-            place = (process.pid, process.create_time())
-            if place in self._of_others:
-                continue
+            # Any of these may find that it has ended just now.
             try:
                 with process.oneshot():
+                    place = (process.pid, process.create_time())
+                    if place in self._of_others:
+                        continue
                     if place not in self.seconds and temporary_files(process) != str(self.folder):
                         self._of_others.add(place)
                         continue

@@ -19,7 +19,7 @@ from varve.model.landing.pattern import FilePattern
 from varve.model.landing.rejection import REJECTED_ROWS, RejectInto
 from varve.model.partitions.dimension import DynamicDimension, TimeDimension
 from varve.model.policy import Policy
-from varve.model.schema import Column, ColumnType, Schema
+from varve.model.schema import FOLDER_COLUMN, Column, ColumnType, Schema
 from varve.model.store_options import LakeOptions, WarehouseOptions
 
 if TYPE_CHECKING:
@@ -38,9 +38,6 @@ _OWNER = re.compile(r"team:.+|[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+\.[A-Za-z]{2,7}", 
 
 # The checks that Varve makes of a dataset itself: with another of such a name Dagster loads nothing of the project.
 OWN_CHECKS = frozenset({"fresh", "every_arrival_is_taken"})
-
-# The last part of a batch's folder, which Spark reads as a partition column (varve/stores/folders/layout.py).
-_FOLDER_COLUMN = "batch_id"
 
 # Where installed packages name the stores that they add (varve/stores/open.py).
 STORE_ENTRY_POINTS = "varve.stores"
@@ -148,7 +145,7 @@ class Dataset:
                 f"dataset {self.name}: {', '.join(sorted(both))} is both a data and a partition column; "
                 "take it out of the columns."
             )
-        if taken := [name for name in self.schema.names if name.lower() == _FOLDER_COLUMN and not self.is_view]:
+        if taken := [name for name in self.schema.names if name.lower() == FOLDER_COLUMN and not self.is_view]:
             raise VarveError(
                 f"dataset {self.name}: a data column cannot be called {taken[0]}, which names the folders of batches: "
                 "Spark would read the number of the folder in its place. Give it another name."

@@ -43,6 +43,8 @@ _SYNONYMS = {
 }  # fmt: skip
 _NESTED = frozenset({Kind.ARRAY, Kind.MAP, Kind.STRUCT})
 _DECIMAL_DIGITS = 38
+# The column that Spark makes of the last part of a batch's folder (`batch_id=1385164800000`): no other is called so.
+FOLDER_COLUMN = "batch_id"
 # What is said of a row that lacks a value: behind the name of the column, and before the partition.
 NO_VALUE = " is declared NOT NULL, and nothing stands there in a row"
 

@@ -19,7 +19,7 @@ from varve.model.partitions.own_calendar import Calendar
 from varve.model.partitions.time_columns import TimeColumn, column_values, columns_problem, columns_text, window_start
 from varve.model.partitions.window_keys import WindowKeys
 from varve.model.partitions.zone import DAY, stretch
-from varve.model.schema import ColumnType
+from varve.model.schema import FOLDER_COLUMN, ColumnType
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -394,10 +394,10 @@ class MovingDimension(TimeDimension):
 
 def check_name(name: str) -> None:
     """Raise VarveError where a dimension cannot have this name."""
-    if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or name == "batch_id":
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or name == FOLDER_COLUMN:
         raise VarveError(
-            f"dimension {name!r}: a name is lower-case letters, digits and _, as it is also a column; not batch_id, "
-            "which names the folders of batches."
+            f"dimension {name!r}: a name is lower-case letters, digits and _, as it is also a column; not "
+            f"{FOLDER_COLUMN}, which names the folders of batches."
         )
 
 

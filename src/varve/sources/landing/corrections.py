@@ -95,11 +95,14 @@ class CorrectedFiles:
         # The file may be the one that was landed before, mended where it lies.
         copy = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}.part")
         shutil.copyfile(file, copy)
-        for other in pattern.names_of(partition):
-            # One that was landed before, and perhaps under another ending.
-            for place in self._places(dataset, other):
-                place.unlink(missing_ok=True)
+        # One that was landed before, and perhaps under another ending; it goes when the new one is there.
+        former = [self._places(dataset, other) for other in pattern.names_of(partition)]
+        for _, former_note in former:
+            former_note.unlink(missing_ok=True)
         copy.replace(target)
+        for former_file, _ in former:
+            if former_file != target:
+                former_file.unlink(missing_ok=True)
         if pattern.many:
             # Which of the partition's files it is to replace, nobody has said: it is not sent.
             return

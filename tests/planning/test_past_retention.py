@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.planning.test_reconcile import DAY, STORE, WEEK, dataset, world
+from varve.model.partitions.dimension import TimeDimension
+from varve.model.partitions.own_calendar import Calendar
 from varve.model.policy import Policy
 from varve.model.reads import All, Reads, Wait
 from varve.planning.judgement.code import CodeState, MadeBy
@@ -174,3 +176,23 @@ def test_what_reads_all_there_is_does_not_wait_for_a_window_that_is_not_over() -
     simulation.arrive("t.sales", "day=2024-01-08", "a1")
     simulation.until_quiet()
     assert [path for _, path, _ in simulation.fact("t.total", "all").trace] == [*DAYS, "day=2024-01-08"]
+
+
+def test_retention_goes_on_when_a_calendar_of_ones_own_has_ended() -> None:
+    terms = Calendar.of_weekdays("nyse", dt.date(2024, 1, 1), dt.date(2024, 1, 3))
+    sales = dataset(
+        "sales",
+        TimeDimension.of("day", terms, "2024-01-01"),
+        landing=True,
+        policy=Policy(retention=dt.timedelta(days=5)),
+    )
+    total = dataset("total")
+    simulation = world({sales: [], total: [Reads(sales, {"day": All()})]}, days=3.5)
+    for day in DAYS[:3]:
+        simulation.arrive("t.sales", day, "a1")
+        simulation.until_quiet()
+    until_retired(simulation, 3)
+    # Saturday, 7 January, at noon: what ended before Tuesday began is gone.
+    assert [path for path, fact in simulation.of("t.sales", None).items() if fact.batch] == DAYS[1:3]
+    until_retired(simulation, 3)
+    assert not any(fact.batch for fact in simulation.of("t.sales", None).values())

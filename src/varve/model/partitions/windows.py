@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 import pendulum
 
 from varve.model.errors import counted
-from varve.model.partitions.calendar import first_from
+from varve.model.partitions.calendar import calendar_of, first_from
+from varve.model.partitions.grain import Grain
 from varve.model.partitions.key import text_of
 from varve.model.partitions.listed_windows import instant_of
 from varve.model.partitions.own_calendar import Calendar
@@ -22,6 +23,7 @@ from varve.model.partitions.own_calendar import Calendar
 if TYPE_CHECKING:
     import datetime as dt
 
+    from varve.model.partitions.calendar import WindowCalendar
     from varve.model.partitions.time_dimension import TimeDimension
 
 
@@ -55,14 +57,22 @@ def there_from(time: TimeDimension, start: int) -> int:
     return start
 
 
+def retention_calendar(time: TimeDimension) -> WindowCalendar:
+    """The calendar from whose last boundary retention is counted back, so that it changes at each of them.
+
+    It is the dimension's own one, or the days of its zone where that has gaps and an end, in which time goes on too.
+    """
+    return calendar_of(Grain.DAY, time.timezone) if time.calendar.has_gaps else time.calendar
+
+
 def retired_until(time: TimeDimension, retention: dt.timedelta, now: float) -> int:
     """The end of the last window whose retention is over at `now`, or a moment before the next one's end.
 
-    It is counted back from the last boundary between windows, so that it changes once for each window; in whole days by
-    the clock of the zone, of which one may have 23 or 25 hours, and then in seconds.
+    It is counted back from the last boundary of `retention_calendar`; in whole days by the clock of the zone, of which
+    one may have 23 or 25 hours, and then in seconds.
     """
     days, seconds = divmod(int(retention.total_seconds()), 86_400)
-    boundary = pendulum.from_timestamp(time.calendar.floor(int(now // 1)), tz=time.timezone)
+    boundary = pendulum.from_timestamp(retention_calendar(time).floor(int(now // 1)), tz=time.timezone)
     return int(boundary.subtract(days=days).timestamp()) - seconds
 
 

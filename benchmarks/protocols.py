@@ -30,6 +30,7 @@ from varve.model.schema import Column, ColumnType, Schema
 from varve.stores.warehouse import clean, publish
 from varve.stores.warehouse.tables import notes, view
 from varve.stores.warehouse.tables.naming import period_table
+from varve.stores.warehouse.tables.schemas import ensure_schemas_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -91,8 +92,7 @@ class Ours:
         catalog = Catalog(connection)
         catalog.ensure_schema()
         notes.ensure_tables(connection)
-        for statement in view.create_schemas(self.dataset):
-            connection.execute(statement)
+        ensure_schemas_of(connection, self.dataset)
 
         def replace(period: int) -> None:
             key = PartitionKey.of(period=str(period))

@@ -40,6 +40,7 @@ from varve.services.settings import Settings
 from varve.stores.warehouse import publish
 from varve.stores.warehouse.tables import notes, view
 from varve.stores.warehouse.tables.naming import period_table
+from varve.stores.warehouse.tables.schemas import ensure_schemas_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -75,8 +76,7 @@ class Union_:  # noqa: N801 - typing has taken the name
         self.relation = name
         self.catalog.ensure_schema()
         notes.ensure_tables(connection)
-        for statement in view.create_schemas(self.dataset):
-            connection.execute(statement)
+        ensure_schemas_of(connection, self.dataset)
         for start in range(0, periods, _AT_ONCE):
             self.put(range(start, min(start + _AT_ONCE, periods)))
 

@@ -364,6 +364,7 @@ def test_what_others_have_made_of_the_view_is_named_with_its_owner_and_never_dro
         f"create materialized view {owner}.by_table as select product from {db}_periods.{table}",
         f"create function {owner}.dearest() returns setof {dataset} language sql as 'select * from {dataset}'",
         f"alter function {owner}.dearest() owner to {owner}",
+        f"create table {owner}.baskets (number int, content {dataset}[])",
     ):  # fmt: skip
         catalog.connection.execute(statement.encode())
     try:
@@ -372,6 +373,7 @@ def test_what_others_have_made_of_the_view_is_named_with_its_owner_and_never_dro
         assert f"function {owner}.dearest(), owned by {owner}" in message
         assert f"view {owner}.by_leaf, owned by " in message
         assert f"materialized view {owner}.by_table, owned by " in message
+        assert f"column content of table {owner}.baskets, owned by " in message
         assert "what is not ours is never dropped. Let the owners read something else" in message
         assert shown(workbench, dataset) == [(1, "pen")]
         assert catalog.connection.execute(f"select count(*) from {owner}.by_leaf".encode()).fetchone() == (1,)

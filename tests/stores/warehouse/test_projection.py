@@ -25,6 +25,7 @@ from varve.model.schema import Column, ColumnType, Schema
 from varve.stores.warehouse import budget, clean, examine, migrate, publish
 from varve.stores.warehouse.tables import notes, view
 from varve.stores.warehouse.tables.naming import period_table
+from varve.stores.warehouse.tables.schemas import ensure_schemas_of
 
 if TYPE_CHECKING:
     import psycopg
@@ -60,8 +61,7 @@ class Shop:
     def stage(self, dataset: Dataset, rows: dict[PartitionKey, list[tuple[Any, ...]]]) -> Build:
         build = self.catalog.begin(dataset, list(rows), run_id=f"run-{uuid.uuid4()}", code_version="")
         notes.ensure_tables(self.connection)
-        for statement in view.create_schemas(dataset):
-            self.connection.execute(statement)
+        ensure_schemas_of(self.connection, dataset)
         staged = []
         for partition, values in rows.items():
             table = period_table(dataset, partition, build.batch_id)

@@ -19,6 +19,7 @@ from varve.model.schema import Column, ColumnType, Schema
 from varve.model.store_options import Index
 from varve.stores.warehouse.tables import view
 from varve.stores.warehouse.tables.naming import leaf_view, period_table
+from varve.stores.warehouse.tables.schemas import ensure_schemas_of
 from varve.stores.warehouse.tables.shape import declared_shape
 
 if TYPE_CHECKING:
@@ -131,8 +132,7 @@ def test_a_query_for_one_period_reads_one_table_and_sees_its_rows(connection: ps
     dataset = sales_dataset(StoreKind.WAREHOUSE)
     shape = declared_shape(dataset)
     batches = []
-    for statement in view.create_schemas(dataset):
-        connection.execute(statement)
+    ensure_schemas_of(connection, dataset)
     for day in range(1, 21):
         for store in ("Detroit", "Paris"):
             key = dataset.partitioning.key([dt.date(2013, 1, day), store])

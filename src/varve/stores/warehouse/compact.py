@@ -31,8 +31,8 @@ from varve.model.store_options import Index
 from varve.stores.warehouse import projection, publish
 from varve.stores.warehouse.loading.load import loading
 from varve.stores.warehouse.tables import notes, view
+from varve.stores.warehouse.tables.batch_tables import BatchTables
 from varve.stores.warehouse.tables.naming import compacted_table, periods_schema
-from varve.stores.warehouse.tables.schema import BatchTables
 from varve.stores.warehouse.tables.shape import ViewColumn, ViewShape, columns_of
 
 if TYPE_CHECKING:

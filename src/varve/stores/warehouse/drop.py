@@ -41,19 +41,19 @@ _TABLES = """
     from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
     where n.nspname = %s and c.relkind = 'r' and obj_description(c.oid, 'pg_class') is not null order by c.relname
 """
-# What depends on these relations or their row types and is none of them: PostgreSQL would refuse to drop them. Role 10
-# is the one that made the server: PostgreSQL does not note what depends on it.
+# What depends on these relations, their row types or arrays of those, and is none of them: PostgreSQL would refuse to
+# drop them. Role 10 is the one that made the server: PostgreSQL does not note what depends on it.
 _OTHERS = """
     with own as (
-        select c.oid, c.reltype from unnest(%s::text[]) as w (name)
-        join pg_catalog.pg_class c on c.oid = to_regclass(w.name)
+        select c.oid, c.reltype, t.typarray from unnest(%s::text[]) as w (name)
+        join pg_catalog.pg_class c on c.oid = to_regclass(w.name) join pg_catalog.pg_type t on t.oid = c.reltype
     ), depending as (
         select distinct coalesce(r.ev_class, d.objid) as objid,
             case when r.oid is null then d.classid else 'pg_class'::regclass::oid end as classid,
             case when r.oid is null then d.objsubid else 0 end as objsubid
         from own join pg_catalog.pg_depend d on d.deptype = 'n'
             and (d.refclassid = 'pg_class'::regclass and d.refobjid = own.oid
-                or d.refclassid = 'pg_type'::regclass and d.refobjid = own.reltype)
+                or d.refclassid = 'pg_type'::regclass and d.refobjid in (own.reltype, own.typarray))
         left join pg_catalog.pg_rewrite r on d.classid = 'pg_rewrite'::regclass and r.oid = d.objid
     )
     select pg_describe_object(o.classid, o.objid, o.objsubid), coalesce(

@@ -12,8 +12,8 @@ from psycopg import sql
 from varve.model.errors import some
 from varve.model.inventory import Finding
 from varve.stores.warehouse.tables import notes, view
+from varve.stores.warehouse.tables.batch_tables import BatchTables
 from varve.stores.warehouse.tables.naming import periods_schema
-from varve.stores.warehouse.tables.schema import BatchTables
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

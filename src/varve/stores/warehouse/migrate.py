@@ -20,9 +20,9 @@ from varve.model.errors import VarveError, some
 from varve.stores.postgres.types import type_sql
 from varve.stores.warehouse import projection, publish, rebuild
 from varve.stores.warehouse.tables import grants, notes, shape, view
+from varve.stores.warehouse.tables.batch_tables import BatchTables
 from varve.stores.warehouse.tables.dependents import dependents
 from varve.stores.warehouse.tables.naming import periods_schema
-from varve.stores.warehouse.tables.schema import BatchTables
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

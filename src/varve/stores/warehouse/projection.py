@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 from varve.model.errors import NOTHING_LOST, VarveError, some
 from varve.model.partitions.key import made, parse_path
 from varve.stores.warehouse.tables import dependents, grants, notes, roles, shape, view
+from varve.stores.warehouse.tables.batch_tables import BatchTables
 from varve.stores.warehouse.tables.naming import leaf_view, periods_schema
-from varve.stores.warehouse.tables.schema import BatchTables
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence

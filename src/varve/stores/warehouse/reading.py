@@ -18,8 +18,8 @@ from varve.stores.postgres import types
 from varve.stores.postgres.fetch import at_once, lazily
 from varve.stores.postgres.types import postgres_type, type_sql
 from varve.stores.warehouse.tables import notes, shape, view
+from varve.stores.warehouse.tables.batch_tables import BatchTables
 from varve.stores.warehouse.tables.naming import periods_schema
-from varve.stores.warehouse.tables.schema import BatchTables
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -32,8 +32,8 @@ from varve.stores.warehouse.loading import grown, load
 from varve.stores.warehouse.loading.load import Route
 from varve.stores.warehouse.reading import PinnedReader
 from varve.stores.warehouse.tables import grants, notes, shape
+from varve.stores.warehouse.tables.batch_tables import BatchTables
 from varve.stores.warehouse.tables.naming import periods_schema
-from varve.stores.warehouse.tables.schema import BatchTables
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -13,6 +13,7 @@ from psycopg import sql
 from varve.model.errors import VarveError
 from varve.stores.warehouse import projection
 from varve.stores.warehouse.tables import grants, notes, roles, shape, view
+from varve.stores.warehouse.tables.schemas import ensure_schema
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,7 +48,7 @@ def show_as(
     wanted = shape.declared_shape(dataset)
     try:
         with connection.transaction():
-            connection.execute(sql.SQL("create schema if not exists {}").format(sql.Identifier(schema)))
+            ensure_schema(connection, schema)
             allowed = grants.may_select(connection, name)
             connection.execute(sql.SQL("drop view if exists {}").format(name))
             arms = projection.arms_of(catalog, dataset, wanted, batches)

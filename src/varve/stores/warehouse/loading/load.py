@@ -33,6 +33,7 @@ from varve.stores.warehouse.loading import copying, grown
 from varve.stores.warehouse.loading import errors as load_errors
 from varve.stores.warehouse.tables import notes, view
 from varve.stores.warehouse.tables.naming import period_table, periods_schema
+from varve.stores.warehouse.tables.schemas import ensure_schemas_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -98,8 +99,7 @@ def load(connection: psycopg.Connection, route: Route, build: Build, files: Sequ
     """
     dataset = build.dataset
     notes.ensure_tables(connection)
-    for statement in view.create_schemas(dataset):
-        connection.execute(statement)
+    ensure_schemas_of(connection, dataset)
     tables = {batch.partition: period_table(dataset, batch.partition, build.batch_id) for batch in files}
     for chunk in _chunks(files, _TABLES_A_TRANSACTION):
         with connection.transaction():

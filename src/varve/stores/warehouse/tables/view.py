@@ -39,14 +39,6 @@ def table_name(dataset: Dataset, table: str) -> sql.Identifier:
     return sql.Identifier(periods_schema(dataset), table)
 
 
-def create_schemas(dataset: Dataset) -> list[sql.Composed]:
-    """The schemas of the view and of the period tables."""
-    return [
-        sql.SQL("create schema if not exists {}").format(sql.Identifier(name))
-        for name in (dataset.db, periods_schema(dataset))
-    ]
-
-
 def create_period_table(dataset: Dataset, table: str, description: Mapping[str, object]) -> list[sql.Composed]:
     """An empty period table, with a comment that describes its batch."""
     columns = sql.SQL(", ").join(

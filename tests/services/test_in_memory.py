@@ -17,16 +17,24 @@ if TYPE_CHECKING:
 KILLED = """
 import os, signal, subprocess, sys
 server = subprocess.Popen(["sleep", "600"], start_new_session=True)
-print(server.pid, file=open(sys.argv[1], "w"))
-os.kill(os.getpid(), signal.SIGKILL)
+print(server.pid, file=open(sys.argv[1], "w"), flush=True)
+if sys.argv[2] == "itself":
+    os.kill(os.getpid(), signal.SIGKILL)
+os.kill(os.getppid(), signal.SIGTERM)
+server.wait()
 """
 
 
 @pytest.fixture
 def _interrupts_as_before() -> object:
-    before = signal.getsignal(signal.SIGINT)
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     yield
-    signal.signal(signal.SIGINT, before)
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def is_ended(pid: int) -> bool:
+    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
 
 @pytest.mark.usefixtures("_interrupts_as_before")
@@ -34,7 +42,18 @@ def test_a_server_whose_suite_was_killed_is_ended(tmp_path: Path, monkeypatch: p
     folder, written = tmp_path / "files", tmp_path / "pid"
     folder.mkdir()
     monkeypatch.setattr(in_memory, "folder_in_memory", lambda: folder)
-    assert in_memory.main([sys.executable, "-c", KILLED, str(written)]) == -signal.SIGKILL
-    server = int(written.read_text())
-    assert not psutil.pid_exists(server) or psutil.Process(server).status() == psutil.STATUS_ZOMBIE
+    assert in_memory.main([sys.executable, "-c", KILLED, str(written), "itself"]) == -signal.SIGKILL
+    assert is_ended(int(written.read_text()))
+    assert not folder.exists()
+
+
+@pytest.mark.usefixtures("_interrupts_as_before")
+def test_a_suite_that_is_told_to_end_ends_with_its_servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, written = tmp_path / "files", tmp_path / "pid"
+    folder.mkdir()
+    monkeypatch.setattr(in_memory, "folder_in_memory", lambda: folder)
+    with pytest.raises(SystemExit) as ended:
+        in_memory.main([sys.executable, "-c", KILLED, str(written), "its parent"])
+    assert ended.value.code == 128 + signal.SIGTERM
+    assert is_ended(int(written.read_text()))
     assert not folder.exists()

@@ -54,8 +54,14 @@ def main(command: list[str]) -> int:
     environment = os.environ if folder is None else {**os.environ, "TMPDIR": str(folder)}
     began = time.monotonic()
     running = subprocess.Popen(command, env=environment)
-    # Ctrl-C reaches the command too, which ends its servers before it ends.
+    # Ctrl-C reaches the command too, which ends its servers before it ends. SIGTERM may reach this process alone.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    def end(*_: object) -> None:
+        running.terminate()
+        sys.exit(128 + signal.SIGTERM)
+
+    signal.signal(signal.SIGTERM, end)
     if folder is None:
         return running.wait()
     used = ProcessorTime(folder)
@@ -66,6 +72,7 @@ def main(command: list[str]) -> int:
         return running.returncode
     finally:
         _end_what_still_runs(folder)
+        running.wait()
         shutil.rmtree(folder, ignore_errors=True)
 
 

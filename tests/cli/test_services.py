@@ -120,16 +120,21 @@ def test_the_ui_is_served_until_it_is_ended_with_all_it_has_started(
     """From another folder than the project's. SIGKILL is that of its daemon, without which it is of no use."""
     port, console_port = free_port(), free_port()
     (project := tmp_path / "project").symlink_to(Path.cwd())
-    process = subprocess.Popen(
-        [VARVE, "ui", "--port", str(port), "--console-port", str(console_port)], cwd=tmp_path,
-        env={**environment, "VARVE_PROJECT": project.name, "VARVE_LANDING_ROOT": "here"},
-        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True,
-    )  # fmt: skip
+    with (printed := tmp_path / "printed").open("w", encoding="utf-8") as output:
+        process = subprocess.Popen(
+            [VARVE, "ui", "--port", str(port), "--console-port", str(console_port)], cwd=tmp_path,
+            env={**environment, "VARVE_PROJECT": project.name, "VARVE_LANDING_ROOT": "here"},
+            stdout=output, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        )  # fmt: skip
     children: list[psutil.Process] = []
     try:
         deadline = time.monotonic() + 120
-        while not (_serves(port) and _refuses_strangers(console_port)):
+        while f"The Dagster UI is at http://127.0.0.1:{port}" not in printed.read_text(encoding="utf-8"):
             assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        assert _serves(port)
+        while not _refuses_strangers(console_port):
             assert time.monotonic() < deadline
             time.sleep(0.5)
         children = psutil.Process(process.pid).children(recursive=True)

@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -87,11 +88,8 @@ def serve_ui(
     # Dagster finds the module of workspace.yaml from where it is started.
     children = [subprocess.Popen(command, env=environment, cwd=settings.project) for command in (web, daemon, *pages)]
     of_what = f" of environment {environment_name}" if environment_name else ""
-    console.print(
-        f"The Dagster UI{of_what} is at [link]http://127.0.0.1:{chosen_port}[/link]; Ctrl-C ends it.", highlight=False
-    )
-    if pages_port is not None:
-        console.print(f"The console beside it is at http://127.0.0.1:{pages_port}, by the link below.", highlight=False)
+    console.print(f"Starting the Dagster UI{of_what}; Ctrl-C ends it.", highlight=False)
+    is_up = False
     reloader = Reloader(_folders_of_definitions(), chosen_port)
     try:
         # The UI goes on where the console has ended: it has said why.
@@ -106,6 +104,8 @@ def serve_ui(
             try:
                 children[0].wait(1)
             except subprocess.TimeoutExpired:
+                if not is_up and (is_up := _serves(chosen_port)):
+                    console.print(f"The Dagster UI{of_what} is at http://127.0.0.1:{chosen_port}", highlight=False)
                 if reloader.look():
                     console.print("A file has changed: the definitions are loaded anew.", highlight=False)
     except KeyboardInterrupt:
@@ -132,6 +132,15 @@ def _workspace(project: Project) -> list[str]:
     if (file := folder / "workspace.yaml").is_file():
         return ["-w", str(file)]
     return ["-m", project.definitions, "-d", str(folder)]
+
+
+def _serves(port: int) -> bool:
+    """Whether the web server on the port answers."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/server_info", timeout=1) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
 
 
 def _end(children: Sequence[subprocess.Popen[bytes]]) -> None:

@@ -36,9 +36,10 @@ def lazily(spark: SparkSession, url: str, columns: Sequence[Column], tasks: Sequ
     """The same by Spark's tasks, each with its queries, when the frame is used."""
     from pyspark import cloudpickle
 
-    from varve.stores.postgres import spark_source
+    from varve.stores.postgres import driver, spark_source
 
-    cloudpickle.register_pickle_by_value(spark_source)  # type: ignore[no-untyped-call]
+    for module in (driver, spark_source):
+        cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
     spark.conf.set(_PUSHDOWN, "true")
     spark.dataSource.register(spark_source.PeriodTables)
     return (

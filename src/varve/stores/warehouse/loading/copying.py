@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from varve.services.sessions import FIRST_NAMES, NO_LIMIT, settings_statement
+from varve.stores.postgres.driver import connect
 from varve.stores.warehouse.tables.notes import START_LOADING
 
 if TYPE_CHECKING:
@@ -54,11 +55,10 @@ def copy_pieces(url: str, schema: pa.Schema, pieces: Sequence[tuple[int, CopyPie
     Ends with the first piece that fails, because its build then fails.
     """
     import adbc_driver_manager
-    import adbc_driver_postgresql.dbapi as adbc
 
     place = pieces[0][0] if pieces else 0
     try:
-        with adbc.connect(url) as connection:
+        with connect(url) as connection:
             with connection.cursor() as cursor:
                 for setting in _SETTINGS:
                     cursor.execute(setting)

@@ -28,6 +28,7 @@ from varve.services.sessions import session_url
 from varve.stores.folders import footers
 from varve.stores.folders.file_calls import at_once
 from varve.stores.frames import arrow_schema
+from varve.stores.postgres import driver
 from varve.stores.postgres.types import wire_dataset
 from varve.stores.warehouse.loading import copying, grown
 from varve.stores.warehouse.loading import errors as load_errors
@@ -131,7 +132,8 @@ def in_spark(route: Route, schema: pa.Schema, shares: Sequence[Sequence[tuple[in
     """Load each share in a Spark task. Its worker reads the files itself: no row comes from the JVM."""
     from pyspark import cloudpickle
 
-    cloudpickle.register_pickle_by_value(copying)  # type: ignore[no-untyped-call]
+    for module in (copying, driver):
+        cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
     assert route.spark is not None
     numbers = route.spark().range(0, len(shares), 1, len(shares))
     task = copying.in_task(route.loading_url, schema, shares)

@@ -60,6 +60,9 @@ def around(*offsets: int) -> set[object]:
     [
         ("s.day >= d AND s.day <= DATE '9999-12-31'", V, NOW.date()),
         ("s.day BETWEEN d AND '9999-12-30'", V, NOW.date()),
+        ("s.day BETWEEN d AND '2999-12-31'", V, NOW.date()),
+        ("s.day BETWEEN d AND '2099-12-31'", V, NOW.date()),
+        ("s.day >= d AND s.day < DATE_ADD(d, 100000)", V, NOW.date()),
         ("s.day >= ADD_MONTHS(d, -30000) AND s.day <= d", dt.date(2025, 1, 1), V),
         ("s.day = d OR s.day = '9999-12-31'", V, V),
         ("s.day = d OR s.day > DATE_ADD(d, 3000000) OR s.day < ADD_MONTHS(d, -30000)", V, V),

@@ -37,8 +37,9 @@ _NUMBERS = {"%Y": 4, "%Y%m": 6, "%Y%m%d": 8, "%Y%m%d%H": 10, "%Y%m%d%H%M": 12}
 # The forms that count from 1970, with how many units a second has.
 _SECONDS = {"%s": 1, "%s000": 1_000}
 _LATEST, _MONTHS = 1 << 40, 12
-# The year 9999 begins: a bound in it, as DATE '9999-12-31', is for ever, and calendars end there.
-_FOR_EVER = 253_370_764_800
+# The year 2099 begins: a bound in it or later, as DATE '2099-12-31' or '9999-12-31', is for ever. Taken at its word, it
+# would be waited for.
+_FOR_EVER = 4_070_908_800
 _SORTABLE = re.compile(r"%Y(-?)%m(\1%d([T _]?%H.*)?)?")
 _YEAR = "%Y"
 

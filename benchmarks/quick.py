@@ -89,12 +89,12 @@ def column(place: int) -> Callable[[Cells], dict[str, float]]:
 
 
 def _by_periods(rows: Cells) -> dict[str, float]:
-    """What a publish and a query cost at the most periods, as times of the fewest; of our views alone."""
+    """What a load, a publish and a query cost at the most periods, as times of the fewest; of our views alone."""
     ours = [row for row in rows if row[0] == rows[0][0]]
     few, many = ours[0], ours[-1]
     return {
         f"{many[1]} periods beside {few[1]}: {what}": number(many[place]) / number(few[place])
-        for what, place in (("publish", 2), ("query one", 4))
+        for what, place in (("load", 2), ("publish", 3), ("query one", 5))
     }
 
 

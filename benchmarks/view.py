@@ -1,8 +1,8 @@
 """Publishing and planning by the number of periods: `python -m benchmarks.view`.
 
 The union view at 52, 500 and 2,000 period tables beside PostgreSQL's own list partitioning with as many partitions: the
-time to make a new table of one period current (for the partitioned table: detach the old, attach the new), and the time
-to plan and to run a query of one period and of all.
+time to load a file of one period again into a table of its own, and to make that current (for the partitioned table: to
+detach the old and attach the new), and the time to plan and to run a query of one period and of all.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from typing import TYPE_CHECKING
 
 import pendulum
 import psycopg
+import pyarrow as pa
+import pyarrow.parquet as pq
 from psycopg import sql
 from rich.console import Console
 from rich.table import Table
@@ -34,10 +36,11 @@ from varve.model.partitions.grain import Grain
 from varve.model.partitions.key import PartitionKey
 from varve.model.partitions.partitioning import Partitioning
 from varve.model.schema import Column, ColumnType, Schema
-from varve.services.postgres import connect
+from varve.services.postgres import connect, warehouse_url
 from varve.services.postgres_server import PostgresServer
 from varve.services.settings import Settings
 from varve.stores.warehouse import publish
+from varve.stores.warehouse.loading import load
 from varve.stores.warehouse.tables import notes, view
 from varve.stores.warehouse.tables.naming import period_table
 from varve.stores.warehouse.tables.schemas import ensure_schemas_of
@@ -56,6 +59,7 @@ class Timed:
 
     name: str
     periods: int
+    load: float
     publish: float
     plan_one: float
     one: float
@@ -67,8 +71,8 @@ class Union_:  # noqa: N801 - typing has taken the name
 
     name = "union view"
 
-    def __init__(self, connection: psycopg.Connection, periods: int) -> None:
-        self.connection, self.periods, self.catalog = connection, periods, Catalog(connection)
+    def __init__(self, connection: psycopg.Connection, url: str, periods: int) -> None:
+        self.connection, self.url, self.periods, self.catalog = connection, url, periods, Catalog(connection)
         day = TimeDimension("day", Grain.DAY, pendulum.instance(dt.datetime(2000, 1, 1, tzinfo=dt.UTC)))
         schema = Schema((Column("batch", ColumnType.BIGINT), Column("value", ColumnType.BIGINT)))
         name = f"u{uuid.uuid4().hex[:6]}.days"
@@ -78,10 +82,24 @@ class Union_:  # noqa: N801 - typing has taken the name
         notes.ensure_tables(connection)
         ensure_schemas_of(connection, self.dataset)
         for start in range(0, periods, _AT_ONCE):
-            self.put(range(start, min(start + _AT_ONCE, periods)))
+            self._put(range(start, min(start + _AT_ONCE, periods)))
 
-    def put(self, numbers: Sequence[int]) -> float:
-        """Publish periods; the milliseconds of the publish alone."""
+    def replace(self, number: int, folder: Path) -> tuple[float, float]:
+        """Load a period from a file and publish it; the milliseconds of both."""
+        key = PartitionKey.of(day=FIRST + dt.timedelta(days=number))
+        build = self.catalog.begin(self.dataset, [key], run_id="benchmark", code_version="")
+        started = time.monotonic()
+        size = sum(file.stat().st_size for file in folder.iterdir())
+        files = [StagedBatch(key, folder.as_uri(), ROWS, size, 1)]
+        staged = load.load(self.connection, load.Route(self.url), build, files)
+        self.catalog.staged(build, staged)
+        loaded = time.monotonic()
+        publish.publish(self.catalog, build, seconds=60)
+        took = time.monotonic() - loaded
+        self.catalog.release(build)
+        return (loaded - started) * 1000, took * 1000
+
+    def _put(self, numbers: Sequence[int]) -> None:
         keys = [PartitionKey.of(day=FIRST + dt.timedelta(days=number)) for number in numbers]
         build = self.catalog.begin(self.dataset, keys, run_id="benchmark", code_version="")
         staged = []
@@ -97,11 +115,8 @@ class Union_:  # noqa: N801 - typing has taken the name
                 )
                 staged.append(StagedBatch(key, table, ROWS, 1, 1))
         self.catalog.staged(build, staged)
-        started = time.monotonic()
         publish.publish(self.catalog, build, seconds=60)
-        took = time.monotonic() - started
         self.catalog.release(build)
-        return took * 1000
 
 
 class Native:
@@ -109,7 +124,7 @@ class Native:
 
     name = "list partitioning"
 
-    def __init__(self, connection: psycopg.Connection, periods: int) -> None:
+    def __init__(self, connection: psycopg.Connection, _url: str, periods: int) -> None:
         self.connection, self.periods = connection, periods
         self.schema = f"n{uuid.uuid4().hex[:6]}"
         self.relation = f"{self.schema}.days"
@@ -123,15 +138,15 @@ class Native:
                 for number in range(start, min(start + _AT_ONCE, periods)):
                     self._attach(number, self._fill(number))
 
-    def put(self, numbers: Sequence[int]) -> float:
-        """Replace periods; the milliseconds of detaching and attaching alone."""
-        (number,) = numbers
-        new = self._fill(number)
+    def replace(self, number: int, _folder: Path) -> tuple[float, float]:
+        """Fill a table of a period, detach its old one and attach it; the milliseconds of both."""
         started = time.monotonic()
+        new = self._fill(number)
+        filled = time.monotonic()
         with self.connection.transaction():
             self.connection.execute(f"alter table {self.relation} detach partition {self._names[number]}".encode())
             self._attach(number, new)
-        return (time.monotonic() - started) * 1000
+        return (filled - started) * 1000, (time.monotonic() - filled) * 1000
 
     def _fill(self, number: int) -> str:
         name = f"{self.schema}.p{number}_{uuid.uuid4().hex[:8]}"
@@ -166,20 +181,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for periods in map(int, given.periods.split(",")):
                 for kind in (Union_, Native):
                     status.update(f"{kind.name}, {periods} periods")
-                    measured.append(_measure(kind(connection, periods), given.rounds))
+                    way = kind(connection, warehouse_url(settings), periods)
+                    measured.append(_measure(way, given.rounds, _file(home / "file")))
     finally:
         PostgresServer(settings.home_dir).stop()
         shutil.rmtree(home, ignore_errors=True)
-    table = Table("", "periods", "publish ms", "plan one ms", "query one ms", "query all ms", title="view")
+    table = Table("", "periods", "load ms", "publish ms", "plan one ms", "query one ms", "query all ms", title="view")
     for one in measured:
-        figures = [f"{figure:,.1f}" for figure in (one.publish, one.plan_one, one.one, one.all)]
+        figures = [f"{figure:,.1f}" for figure in (one.load, one.publish, one.plan_one, one.one, one.all)]
         table.add_row(one.name, f"{one.periods:,}", *figures)
     console.print(table)
     return 0
 
 
-def _measure(way: Union_ | Native, rounds: int) -> Timed:
-    published = [way.put([number * 7 % way.periods]) for number in range(rounds)]
+def _file(folder: Path) -> Path:
+    """A folder with a file of one period's rows."""
+    folder.mkdir(exist_ok=True)
+    ones = pa.array([1] * ROWS, pa.int64())
+    pq.write_table(pa.table({"batch": ones, "value": ones}), folder / "part-0.parquet")
+    return folder
+
+
+def _measure(way: Union_ | Native, rounds: int, folder: Path) -> Timed:
+    loaded, published = zip(*[way.replace(number * 7 % way.periods, folder) for number in range(rounds)], strict=True)
     day = FIRST + dt.timedelta(days=way.periods // 2)
     one = f"select count(*), sum(value) from {way.relation} where day = '{day}'"
     every = f"select count(*), sum(value) from {way.relation}"
@@ -202,8 +226,8 @@ def _measure(way: Union_ | Native, rounds: int) -> Timed:
         return statistics.median(figure() for _ in range(rounds))
 
     return Timed(
-        way.name, way.periods, statistics.median(published), median(planned), median(ran(one, ROWS)),
-        median(ran(every, ROWS * way.periods)),
+        way.name, way.periods, statistics.median(loaded), statistics.median(published), median(planned),
+        median(ran(one, ROWS)), median(ran(every, ROWS * way.periods)),
     )  # fmt: skip
 
 

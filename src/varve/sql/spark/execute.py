@@ -245,7 +245,25 @@ def _error_in_file(
 
 
 def union_all(arms: Sequence[DataFrame]) -> DataFrame:
-    """Return all rows of DataFrames that have the same columns."""
+    """Return all rows of DataFrames that have the same columns.
+
+    Spark numbers the columns of an input anew where several arms read it, but not within the condition of a LATERAL
+    JOIN, and then refuses its own plan. It does not look into rows that are kept where they are computed.
+    """
+    from pyspark.errors import AnalysisException
+
+    try:
+        rows = _united(arms)
+        # Spark Connect analyses a plan when its columns are asked for; they are asked for later too, and known then.
+        assert len(arms) == 1 or rows.schema is not None
+    except AnalysisException as error:
+        if not (error.getCondition() or "").startswith("MISSING_ATTRIBUTES"):
+            raise
+        return _united([arm.localCheckpoint(eager=False) for arm in arms])
+    return rows
+
+
+def _united(arms: Sequence[DataFrame]) -> DataFrame:
     left = list(arms)
     while len(left) > 1:
         # Pairwise, as a balanced tree: a chain of a thousand unions overflows the analyzer's stack.

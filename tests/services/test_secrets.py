@@ -10,16 +10,20 @@ import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 import pytest
 from psycopg.conninfo import conninfo_to_dict
+from sqlalchemy.dialects.postgresql.psycopg2 import PGDialect_psycopg2
+from sqlalchemy.engine import make_url
 
 from tests.support.prepared import run_prepared
 from tests.support.project import ROOT
 from varve.model.errors import VarveError
-from varve.services.addresses import libpq_url, remote_address
+from varve.services.addresses import dagster_url, libpq_url, remote_address
 from varve.services.postgres_server import CATALOG_DATABASE, PostgresServer
 from varve.services.secrets import redacted, spark_properties, without_password, without_secrets
+from varve.services.sessions import session_url
 from varve.services.settings import Settings
 
 if TYPE_CHECKING:
@@ -145,6 +149,26 @@ def test_a_blank_in_a_parameter_is_one_for_libpq_too() -> None:
     for written in (libpq_url(url), libpq_url(without_password(url)[0])):
         told = conninfo_to_dict(written)
         assert (told["host"], told["options"]) == ("/home/my project", "-c a=b+c")
+
+
+@pytest.mark.parametrize("password", ["a b", " a", "b ", "a+b", "a@b/c?d&e=f#g:h%i", "%41", "a,b", "[ü]", "\\'\"$"])
+def test_a_url_is_read_as_libpq_reads_it_whatever_its_texts(password: str) -> None:
+    url = f"postgresql://my%20self:{quote(password, safe='')}@db:1/my%20data?sslcert=/a+b.pem&application_name=c%20d"
+    wanted = conninfo_to_dict(url)
+    assert wanted["password"] == password
+    assert conninfo_to_dict(libpq_url(url)) == wanted
+    assert conninfo_to_dict(session_url(libpq_url(url))).items() > wanted.items()
+    bare, found = without_password(libpq_url(url))
+    assert {**conninfo_to_dict(bare), "password": found} == wanted
+    for_dagster = make_url(dagster_url(libpq_url(url)))
+    assert PGDialect_psycopg2().create_connect_args(for_dagster)[1] == {**wanted, "port": 1}
+
+
+def test_the_folder_of_a_socket_is_one_for_dagster_too() -> None:
+    url = libpq_url("postgresql://me@%2Fvar%2Frun:5433/x")
+    assert conninfo_to_dict(url) == {"user": "me", "host": "/var/run", "port": "5433", "dbname": "x"}
+    given = PGDialect_psycopg2().create_connect_args(make_url(dagster_url(url)))[1]
+    assert given == {"user": "me", "host": "/var/run", "port": "5433", "dbname": "x"}
 
 
 def test_a_secret_beside_an_address_in_the_settings_of_spark_is_hidden(monkeypatch: pytest.MonkeyPatch) -> None:

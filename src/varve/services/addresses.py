@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
@@ -24,8 +24,8 @@ _WRITE_POSTGRES = (
     "Write postgresql://user:password@host:5432/database, with several servers host1:5432,host2:5432; in a password "
     "write @ as %40, / as %2F, : as %3A, % as %25."
 )
-# Several servers, as libpq takes them: the one to which writers may go is used.
-_SEVERAL = re.compile(r"(?P<before>[^/]+://(?:[^/@?]*@)?)(?P<hosts>[^/?@]*,[^/?@]*)(?P<after>[/?].*|$)")
+# Several servers, or the folder of a socket, as libpq takes them: of several, the one to which writers may go is used.
+_HOSTS = re.compile(r"(?P<before>[^/]+://(?:[^/@?]*@)?)(?P<hosts>[^/?@]*,[^/?@]*|%2[Ff][^/?@]*)(?P<after>[/?].*|$)")
 _HOST = re.compile(r"(?P<host>\[[^\]]*\]|[^:]*)(?::(?P<port>\d+))?")
 _WRITE_REMOTE = "Write sc://host:15002, or sc://host:15002/;use_ssl=true;token=..."
 _REMOTE = re.compile(
@@ -45,9 +45,9 @@ def libpq_url(url: str) -> str:
 
 
 def with_blanks_for_libpq(url: str) -> str:
-    """A URL as SQLAlchemy writes it, in which a blank within a parameter is `+`, as libpq reads it: `%20`."""
+    """A URL as SQLAlchemy writes it, with each blank as libpq reads it, `%20`: in parameters it is `+` there."""
     place, mark, parameters = url.partition("?")
-    return f"{place}{mark}{parameters.replace('+', '%20')}"
+    return f"{place.replace(' ', '%20')}{mark}{parameters.replace('+', '%20')}"
 
 
 def dagster_url(url: str) -> str:
@@ -74,7 +74,8 @@ def problem_of_postgres(url: str) -> str | None:
         elif parsed.port is not None and not 0 < parsed.port <= _MOST_PORT:
             problem = f"its port is not between 1 and {_MOST_PORT}"
         else:
-            conninfo_to_dict(parsed.set(drivername="postgresql").render_as_string(hide_password=False))
+            rendered = parsed.set(drivername="postgresql").render_as_string(hide_password=False)
+            conninfo_to_dict(with_blanks_for_libpq(rendered))
     except ArgumentError:
         problem = "it has another form"
     except ValueError:
@@ -133,20 +134,23 @@ def _parsed(url: str) -> URL:
 
 
 def _as_one(url: str) -> str:
-    """A URL of several hosts, which SQLAlchemy cannot read, with the hosts among its parameters; any other as it is.
+    """A URL as SQLAlchemy reads it: a `+` in its parameters is `%2B`, and several hosts, or a socket, are among them.
 
-    Unless it says which of them is wanted, it is the one that takes writes: the others are its standbys.
+    Unless it says which of several is wanted, it is the one that takes writes: the others are its standbys.
     Raises ValueError for a port that is no number.
     """
-    match = _SEVERAL.fullmatch(url)
+    place, mark, parameters = url.partition("?")
+    url = f"{place}{mark}{parameters.replace('+', '%2B')}"
+    match = _HOSTS.fullmatch(url)
     if match is None:
         return url
     hosts = [_HOST.fullmatch(host) for host in match["hosts"].split(",")]
     if not all(host is not None and host["host"] for host in hosts):
         raise ValueError
     after = match["after"] or "/"
-    given = f"host={quote(','.join(host['host'].strip('[]') for host in hosts if host))}"
-    given += f"&port={quote(','.join(host['port'] or '5432' for host in hosts if host))}"
-    if "target_session_attrs=" not in after:
+    given = f"host={quote(','.join(unquote(host['host']).strip('[]') for host in hosts if host))}"
+    if len(hosts) > 1 or (hosts[0] and hosts[0]["port"]):
+        given += f"&port={quote(','.join(host['port'] or '5432' for host in hosts if host))}"
+    if len(hosts) > 1 and "target_session_attrs=" not in after:
         given += "&target_session_attrs=read-write"
     return f"{match['before']}{after}{'&' if '?' in after else '?'}{given}"

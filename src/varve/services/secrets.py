@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
+from varve.services.addresses import with_blanks_for_libpq
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
@@ -52,9 +54,7 @@ def without_password(url: str) -> tuple[str, str | None]:
     named = parsed.query.get("password")
     password = parsed.password if named is None else named if isinstance(named, str) else named[-1]
     bare = parsed.difference_update_query(["password"])._replace(password=None)
-    place, mark, parameters = bare.render_as_string(hide_password=False).partition("?")
-    # As libpq reads a blank.
-    return f"{place}{mark}{parameters.replace('+', '%20')}", password
+    return with_blanks_for_libpq(bare.render_as_string(hide_password=False)), password
 
 
 def is_secret(name: str) -> bool:

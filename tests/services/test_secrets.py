@@ -151,6 +151,11 @@ def test_a_blank_in_a_parameter_is_one_for_libpq_too() -> None:
         assert (told["host"], told["options"]) == ("/home/my project", "-c a=b+c")
 
 
+def given_by_dagster(url: str) -> object:
+    """What Dagster's storage gives to psycopg2 for a URL."""
+    return PGDialect_psycopg2().create_connect_args(make_url(url))[1]  # type: ignore[no-untyped-call]
+
+
 @pytest.mark.parametrize("password", ["a b", " a", "b ", "a+b", "a@b/c?d&e=f#g:h%i", "%41", "a,b", "[ü]", "\\'\"$"])
 def test_a_url_is_read_as_libpq_reads_it_whatever_its_texts(password: str) -> None:
     url = f"postgresql://my%20self:{quote(password, safe='')}@db:1/my%20data?sslcert=/a+b.pem&application_name=c%20d"
@@ -160,15 +165,13 @@ def test_a_url_is_read_as_libpq_reads_it_whatever_its_texts(password: str) -> No
     assert conninfo_to_dict(session_url(libpq_url(url))).items() > wanted.items()
     bare, found = without_password(libpq_url(url))
     assert {**conninfo_to_dict(bare), "password": found} == wanted
-    for_dagster = make_url(dagster_url(libpq_url(url)))
-    assert PGDialect_psycopg2().create_connect_args(for_dagster)[1] == {**wanted, "port": 1}
+    assert given_by_dagster(dagster_url(libpq_url(url))) == {**wanted, "port": 1}
 
 
 def test_the_folder_of_a_socket_is_one_for_dagster_too() -> None:
     url = libpq_url("postgresql://me@%2Fvar%2Frun:5433/x")
     assert conninfo_to_dict(url) == {"user": "me", "host": "/var/run", "port": "5433", "dbname": "x"}
-    given = PGDialect_psycopg2().create_connect_args(make_url(dagster_url(url)))[1]
-    assert given == {"user": "me", "host": "/var/run", "port": "5433", "dbname": "x"}
+    assert given_by_dagster(dagster_url(url)) == conninfo_to_dict(url)
 
 
 def test_a_secret_beside_an_address_in_the_settings_of_spark_is_hidden(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from urllib.parse import quote, unquote
 
 import psycopg
 from psycopg import sql
-from psycopg.conninfo import make_conninfo
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -85,6 +85,11 @@ def _statement(wanted: tuple[tuple[str, str], ...], local: bool) -> str:  # noqa
     return statement.as_string(None)
 
 
+# By these parameters of libpq a session hears within two minutes that the machine of its server is gone, where it
+# waited for two hours; and a network that forgets a connection on which nothing is said for some minutes (350 s in
+# some clouds) does not, while Spark computes for longer. Those that a URL has count.
+_ALIVE = {"keepalives_idle": "60", "keepalives_interval": "10", "keepalives_count": "6", "tcp_user_timeout": "120000"}
+
 # Executed first: a default limit may be so low that the statement of all settings exceeds it.
 NO_LIMIT = "set statement_timeout = 0"
 FIRST_NAMES = "set search_path = pg_catalog, public"
@@ -100,9 +105,15 @@ def session_url(url: str, **parameters: str) -> str:
     given = [pair.partition("=") for pair in query.split("&") if pair]
     options = [unquote(value) for name, _, value in given if name == "options"]
     settings = [f"-c {name}={_escaped(value)}" for name, value in _WANTED.items() if name not in _NOT_EVERYWHERE]
-    ours = {**parameters, "options": " ".join([*options, *settings])}
+    ours = {**kept_alive(url), **parameters, "options": " ".join([*options, *settings])}
     theirs = [f"{name}={value}" for name, _, value in given if name not in ours]
     return f"{base}?{'&'.join([*theirs, *(f'{name}={quote(value)}' for name, value in ours.items())])}"
+
+
+def kept_alive(url: str) -> dict[str, str]:
+    """The parameters of libpq by which a session notices that its server is gone, but for those that the URL has."""
+    given = conninfo_to_dict(url)
+    return {name: value for name, value in _ALIVE.items() if name not in given}
 
 
 def _escaped(value: str) -> str:
@@ -120,7 +131,7 @@ def open_session(
 
     Raises psycopg.OperationalError where the server does not let us in.
     """
-    parameters = {"connect_timeout": 10, "application_name": application, **(connecting or {})}
+    parameters = {**kept_alive(url), "connect_timeout": 10, "application_name": application, **(connecting or {})}
     connection = psycopg.connect(make_conninfo(url, **parameters), autocommit=True)
     try:
         connection.execute(NO_LIMIT)

@@ -20,7 +20,7 @@ from varve.cdc.captured_table import NeedsResnapshot, SourceColumn, SourceRefuse
 from varve.cdc.event import parse_lsn
 from varve.model.errors import ServiceUnavailable
 from varve.services.secrets import redacted
-from varve.services.sessions import FIRST_NAMES, NO_LIMIT, open_session, settings_statement
+from varve.services.sessions import FIRST_NAMES, NO_LIMIT, kept_alive, open_session, settings_statement
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -170,8 +170,9 @@ class SourceDatabase:
     def connect_for_slot(self) -> PGconn:
         """A replication connection, which can create a slot with its snapshot. Raises ServiceUnavailable."""
         text = make_conninfo(
-            self.url, replication="database", connect_timeout=10, application_name="varve cdc", options=_SESSION
-        )
+            self.url, replication="database", connect_timeout=10, application_name="varve cdc", options=_SESSION,
+            **kept_alive(self.url),
+        )  # fmt: skip
         connection = pq.PGconn.connect(text.encode())
         if connection.status != pq.ConnStatus.OK:
             error_message = redacted(connection.error_message.decode().strip())

@@ -224,18 +224,21 @@ def test_changes_are_captured_whole(settings: Settings, fresh_database: str) -> 
 # They open a session by its driver: their first statements give it our settings (varve/services/sessions.py).
 MAY_CONNECT = {
     "src/varve/services/sessions.py",
+    "src/varve/stores/postgres/driver.py",
     "src/varve/stores/warehouse/loading/copying.py",
     "src/varve/stores/postgres/spark_source.py",
 }
 DRIVERS = {"psycopg", "psycopg2", "adbc", "dbapi", "PGconn", "Connection", "AsyncConnection"}
 PACKAGES = {"psycopg", "psycopg2", "adbc_driver_postgresql", "psycopg_pool"}
+OURS = "varve.stores.postgres.driver"
 
 
 def connects(node: ast.AST) -> bool:
     """Whether it opens a session of PostgreSQL by its driver, or gives a driver's `connect` a name of its own."""
     if isinstance(node, ast.ImportFrom):
         names = {name.name for name in node.names}
-        return (node.module or "").split(".")[0] in PACKAGES and bool(names & {"connect", "ConnectionPool"})
+        is_driver = (node.module or "").split(".")[0] in PACKAGES or node.module == OURS
+        return is_driver and bool(names & {"connect", "ConnectionPool"})
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
         return False
     if node.func.attr not in {"connect", "connect_start"}:

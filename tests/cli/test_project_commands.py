@@ -72,6 +72,12 @@ def test_a_broken_module_of_commands_is_told_and_varves_own_go_on(folder: Path, 
     [
         # As PostgreSQL ends a session that it has lost at a commit: nobody knows then whether it was made.
         ("psycopg.errors.AdminShutdown('terminating connection')", 1, "PostgreSQL broke off"),
+        ("psycopg.errors.ReadOnlySqlTransaction('cannot execute UPDATE')", 1, "takes no writes"),
+        (
+            "psycopg.errors.InsufficientPrivilege('permission denied for schema varve')",
+            1,
+            "`varve warehouse roles` makes",
+        ),
         ("LookupError('a cell')", 2, "This is a defect of Varve"),
     ],
 )
@@ -82,5 +88,6 @@ def test_what_ends_in_a_way_that_nobody_has_foreseen_says_only_what_is_known(
     done = varve("greet", cwd=folder)
     assert done.returncode == code
     assert said in done.stderr
+    assert ("Traceback" in done.stderr) is (code == 2)
     assert "A publish is whole or has not happened" in done.stderr
     assert "othing was published" not in done.stderr

@@ -270,12 +270,10 @@ def main() -> None:
             open_error_console().print(without_secrets(error), markup=False, highlight=False, soft_wrap=True)
             open_error_console().print("Make room, or give the right to it, and run the command again.")
             sys.exit(1)
-        if _is_lost_server(error):
+        if remedy := _of_the_server(error):
             open_error_console().print(f"[red]{type(error).__name__}:[/] ", end="")
             open_error_console().print(without_secrets(error).strip(), markup=False, highlight=False, soft_wrap=True)
-            open_error_console().print(
-                f"PostgreSQL broke off. {_WHOLE_OR_NOT} Run the command again when PostgreSQL is back.", soft_wrap=True
-            )  # fmt: skip
+            open_error_console().print(remedy, soft_wrap=True)
             sys.exit(1)
         stderr = open_error_console()
         with stderr.capture() as text:
@@ -287,7 +285,18 @@ def main() -> None:
         sys.exit(2)
 
 
-def _is_lost_server(error: Exception) -> bool:
-    """Whether a session with PostgreSQL ended, or was refused; where no command imported it, there was none."""
-    psycopg = sys.modules.get("psycopg")
-    return psycopg is not None and isinstance(error, psycopg.OperationalError)
+def _of_the_server(error: Exception) -> str | None:
+    """What to do where PostgreSQL ended or refused a session, takes no writes, or not those of its role; else None."""
+    if (psycopg := sys.modules.get("psycopg")) is None:
+        # No command imported it, so there was no session.
+        return None
+    if isinstance(error, psycopg.OperationalError):
+        return f"PostgreSQL broke off. {_WHOLE_OR_NOT} Run the command again when PostgreSQL is back."
+    if isinstance(error, psycopg.errors.ReadOnlySqlTransaction):
+        return f"This PostgreSQL takes no writes, as a standby. {_WHOLE_OR_NOT} Name the one that does, or wait for it."
+    if isinstance(error, psycopg.errors.InsufficientPrivilege):
+        return (
+            f"The role of VARVE_POSTGRES_URL may not do that. {_WHOLE_OR_NOT} `varve warehouse roles` makes a role "
+            "that may, and `--dry-run` prints its rights."
+        )
+    return None

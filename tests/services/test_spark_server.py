@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shutil
 import socket
@@ -88,6 +89,50 @@ def test_a_session_that_the_server_has_ended_is_replaced(own: Settings) -> None:
     command = [sys.executable, "-c", ENDED]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=300)
     assert done.stdout.splitlines() == ["1d", "[Row(2=2)]", "[Row(3=3)]"], done.stderr[-3000:]
+
+
+# What clusters that have come from an older Spark set for everybody.
+HOSTILE = {
+    "spark.sql.files.ignoreCorruptFiles": "true",
+    "spark.sql.files.ignoreMissingFiles": "true",
+    "spark.sql.parquet.datetimeRebaseModeInWrite": "LEGACY",
+    "spark.sql.ansi.enabled": "false",
+    "spark.sql.timestampType": "TIMESTAMP_NTZ",
+    "spark.sql.caseSensitive": "true",
+}
+SAID = """
+import sys
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+from varve.services.settings import Settings
+from varve.services.spark import open_session
+
+session, folder = open_session(Settings()), sys.argv[1]
+session.sql("select date '0001-01-01' as day, cast('2013-01-05 10:00:00' as timestamp) as at").write.parquet(folder)
+print(pq.read_table(folder)["day"].to_pylist(), pq.read_schema(next(Path(folder).glob("*.parquet"))).field("at").type)
+print(session.read.parquet(folder).select("DAY").count())
+Path(folder, "broken.parquet").write_bytes(b"PAR1 is no parquet PAR1")
+for rows in (session.read.schema("day date").parquet(folder), session.sql("select cast('a' as int)")):
+    try:
+        print(rows.collect())
+    except Exception as error:
+        print("broken.parquet" in str(error) or error.getCondition())
+"""
+
+
+def test_what_a_server_sets_for_everybody_changes_no_rows_that_are_written_and_leaves_none_out(
+    own: Settings, tmp_path: Path
+) -> None:
+    environment = {
+        **clean_environment(), "VARVE_HOME": str(own.home_dir), "VARVE_SPARK_DRIVER_MEMORY": "1g",
+        "VARVE_SPARK_CONF": json.dumps(HOSTILE),
+    }  # fmt: skip
+    command = [sys.executable, "-c", SAID, str(tmp_path / "rows")]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=300)
+    said = ["[datetime.date(1, 1, 1)] timestamp[us, tz=UTC]", "1", "True", "CAST_INVALID_INPUT"]
+    assert done.stdout.splitlines() == said, done.stderr[-3000:]
 
 
 # tests/cli/test_services.py has both in the suite, by `varve up`.

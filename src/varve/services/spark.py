@@ -54,6 +54,20 @@ SESSION_CONF = {
     # took 8 s each time that a frame over them was looked at, and take 0.5 s so.
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "64",
 }
+# What we take for granted of each query, and migrated clusters set otherwise for everybody: Spark's own defaults.
+# Programs of others (`spark-submit`) keep what their cluster says.
+_GRANTED = {
+    # Types are inferred, and conditions evaluated, by these rules (varve/sql/types, varve/sql/evaluate).
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.caseSensitive": "false",
+    "spark.sql.timestampType": "TIMESTAMP_LTZ",
+    # A day before 1582 is written as it is: under LEGACY, whoever reads the file without Spark, as the load of the
+    # warehouse does, gets another day.
+    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+    # A file of a batch that is missing or broken is an error, and not a batch of fewer rows.
+    "spark.sql.files.ignoreCorruptFiles": "false",
+    "spark.sql.files.ignoreMissingFiles": "false",
+}
 # What the client says of a server that is gone, and what a server says whose context has been stopped.
 _SIGNS_OF_LOSS = (
     "StatusCode.UNAVAILABLE",
@@ -94,7 +108,7 @@ def open_session(settings: Settings, extra: dict[str, Any] | None = None) -> Spa
 
     Raises ServiceUnavailable where Spark cannot be started or reached.
     """
-    conf: dict[str, Any] = dict(SESSION_CONF)
+    conf: dict[str, Any] = {**SESSION_CONF, **_GRANTED}
     if settings.spark_master is not None:
         conf |= {"spark.master": settings.spark_master, **_classic_conf(settings)}
     elif settings.spark_remote is not None:

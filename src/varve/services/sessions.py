@@ -9,6 +9,7 @@ Not here: which server it is (postgres.py).
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
@@ -18,7 +19,7 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 # The values are written as PostgreSQL shows them.
 _WANTED = {
@@ -141,3 +142,23 @@ def open_session(
         connection.close()
         raise
     return connection
+
+
+@contextmanager
+def reading(url: str, *, application: str, wanted: Mapping[str, str] | None = None) -> Iterator[psycopg.Connection]:
+    """One transaction that only reads, with our settings, except those in `wanted`, for itself alone.
+
+    So it is right through a pooler too, which gives one session to several clients: a setting of the session would be
+    that of the next client, and of no statement of ours that another session gets.
+
+    Raises psycopg.OperationalError where the server does not let us in.
+    """
+    text = make_conninfo(url, **kept_alive(url), connect_timeout=10, application_name=application)
+    connection = psycopg.connect(text, prepare_threshold=None)
+    connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
+    connection.read_only = True
+    with connection:
+        for first in (NO_LIMIT, FIRST_NAMES):
+            connection.execute(first.replace("set ", "set local ").encode())
+        connection.execute(settings_statement(wanted, local=True).encode())
+        yield connection

@@ -260,8 +260,8 @@ def test_readers_come_through_a_pooler_in_transaction_mode_and_a_writer_is_refus
 
 
 @contextmanager
-def pooler(url: str) -> Iterator[str]:
-    """The URL of a pgbouncer before a database, for its readers; at most two connections go on to the server."""
+def pooler(url: str, role: str = "varve_reader") -> Iterator[str]:
+    """The URL of a pgbouncer before a database, for a role; at most two connections go on to the server."""
     program = shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
     assert program is not None, "pgbouncer is not installed; `make test` does it (Debian: apt-get install pgbouncer)"
     parts = urlsplit(url)
@@ -271,7 +271,7 @@ def pooler(url: str) -> Iterator[str]:
     with tempfile.TemporaryDirectory(prefix="varve-") as folder:
         Path(folder).chmod(0o755)
         users, configuration = Path(folder, "users"), Path(folder, "pgbouncer.ini")
-        users.write_text('"varve_reader" ""\n"varve_owner" ""\n')
+        users.write_text(f'"{role}" ""\n"varve_owner" ""\n')
         configuration.write_text(
             f"[databases]\n{name} = host={sockets} dbname={name}\n"
             f"[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\nauth_type = trust\n"
@@ -281,7 +281,7 @@ def pooler(url: str) -> Iterator[str]:
         user = ["--user=pgserver"] if os.geteuid() == 0 else []
         running = subprocess.Popen([program, "--quiet", *user, configuration])
         try:
-            pooled = f"postgresql://varve_reader@127.0.0.1:{port}/{name}?sslmode=disable"
+            pooled = f"postgresql://{role}@127.0.0.1:{port}/{name}?sslmode=disable"
             wait_for_answer(pooled)
             yield pooled
         finally:

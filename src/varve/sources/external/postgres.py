@@ -21,7 +21,7 @@ from varve.model.partitions.key import text_of
 from varve.model.schema import Column, ColumnType, Kind
 from varve.services.addresses import libpq_url
 from varve.services.secrets import redacted
-from varve.services.sessions import open_session
+from varve.services.sessions import reading
 from varve.sources.external.tables import ListedPartition, Listing, Rows, listing, no_such_column, url_of
 from varve.stores.postgres import fetch, types
 from varve.stores.postgres.types import postgres_type, type_sql
@@ -140,11 +140,10 @@ class PostgresTable:
 
     @contextlib.contextmanager
     def _asking(self, dataset: Dataset) -> Iterator[psycopg.Connection]:
-        """A read-only connection, in UTC, with a limit of time for each statement."""
+        """A transaction that only reads, in UTC, with a limit of time for each statement."""
         with self._explained(dataset):
             url = self._url(dataset)
-            limits = {"default_transaction_read_only": "on", "statement_timeout": f"{_SECONDS}s"}
-            with open_session(url, application="varve external", wanted=limits) as opened:
+            with reading(url, application="varve external", wanted={"statement_timeout": f"{_SECONDS}s"}) as opened:
                 yield opened
 
     @contextlib.contextmanager

@@ -27,6 +27,7 @@ import pytest
 from tests.cdc.lab import UNKEYED, Application, Lab
 from tests.killing import kill_all
 from varve.cdc.capture.positions import Positions
+from varve.cdc.capture.source_database import SourceDatabase
 from varve.cdc.captured_table import NeedsResnapshot
 from varve.cdc.captures import opened
 from varve.model.errors import AlreadyBuilding, ServiceUnavailable
@@ -81,6 +82,18 @@ def killed(server: PostgresServer) -> None:
     pid = server.pid()
     assert pid is not None
     kill_all(pid)
+
+
+def test_what_the_url_of_a_source_asks_of_its_sessions_is_asked_but_for_what_captures_need(fresh_database: str) -> None:
+    source = SourceDatabase(f"{fresh_database}&options=-c%20role%3Dpg_monitor%20-c%20datestyle%3DGerman")
+    wanted = [("pg_monitor", "ISO, YMD")]
+    query = "select current_setting('role'), current_setting('datestyle')"
+    with contextlib.closing(source.connect()) as connection:
+        assert connection.execute(query).fetchall() == wanted
+    for_slot = source.connect_for_slot()
+    result = for_slot.exec_(query.encode())
+    assert [tuple((result.get_value(0, place) or b"").decode() for place in (0, 1))] == wanted
+    for_slot.finish()
 
 
 @pytest.mark.parametrize("step", ["peek", "write", "confirm"])

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import psycopg
 from psycopg import pq, sql
-from psycopg.conninfo import make_conninfo
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from varve.cdc.captured_table import NeedsResnapshot, SourceColumn, SourceRefused, SourceTable
 from varve.cdc.event import parse_lsn
@@ -154,7 +154,7 @@ class SourceDatabase:
                 application="varve cdc",
                 wanted={"search_path": "pg_catalog"},
                 connecting={
-                    "options": _SESSION,
+                    "options": self._options,
                     # The server converts texts to this encoding, also in messages of its log.
                     "client_encoding": "UTF8",
                     # A source whose machine is gone does not even close the connection.
@@ -170,7 +170,7 @@ class SourceDatabase:
     def connect_for_slot(self) -> PGconn:
         """A replication connection, which can create a slot with its snapshot. Raises ServiceUnavailable."""
         text = make_conninfo(
-            self.url, replication="database", connect_timeout=10, application_name="varve cdc", options=_SESSION,
+            self.url, replication="database", connect_timeout=10, application_name="varve cdc", options=self._options,
             **kept_alive(self.url),
         )  # fmt: skip
         connection = pq.PGconn.connect(text.encode())
@@ -184,6 +184,11 @@ class SourceDatabase:
         for setting in (NO_LIMIT, FIRST_NAMES, settings_statement()):
             connection.exec_(setting.encode())
         return connection
+
+    @property
+    def _options(self) -> str:
+        """The options of the URL, such as a role, and ours, which count where both set something."""
+        return f"{conninfo_to_dict(self.url).get('options', '')} {_SESSION}".lstrip()
 
 
 @contextlib.contextmanager

@@ -79,8 +79,12 @@ class Recording(dg.IOManager):
     def handle_output(self, context: dg.OutputContext, obj: object) -> None:  # noqa: ARG002
         step = step_of(context)
         self.seen["output"] = (step_asset(step), sorted(step_partition_keys(step)), step_identity(step))
-        for number, key in enumerate(sorted(step_partition_keys(step))):
-            add_partition_metadata(step, context.asset_key, key, {"number": number})
+        numbers: dict[str | None, dict[str, int]] = {
+            key: {"number": number} for number, key in enumerate(sorted(step_partition_keys(step)))
+        }
+        add_partition_metadata(step, context.asset_key, numbers)
+        # A second time, as for a step of several outputs: what was added before stays.
+        add_partition_metadata(step, context.asset_key, {key: {"again": True} for key in numbers})
 
 
 def test_a_range_over_two_dimensions_is_all_of_its_partitions_each_with_its_own_metadata() -> None:
@@ -120,6 +124,39 @@ def test_a_range_over_two_dimensions_is_all_of_its_partitions_each_with_its_own_
         for event in result.get_asset_materialization_events()
     }
     assert numbers == {name: number for number, name in enumerate(expected)}
+
+
+def test_metadata_of_many_partitions_ask_dagster_for_the_keys_of_the_run_no_more_often_than_of_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    definition = dg.DynamicPartitionsDefinition(name="keys")
+    asked: list[int] = []
+
+    class Counting(Recording):
+        def handle_output(self, context: dg.OutputContext, obj: object) -> None:  # noqa: ARG002
+            step = step_of(context)
+            keys, reads = step_partition_keys(step), list[str]()
+            read = type(step.instance).get_dynamic_partitions
+
+            def counting(instance: dg.DagsterInstance, partitions_def_name: str) -> object:
+                reads.append(partitions_def_name)
+                return read(instance, partitions_def_name)
+
+            with monkeypatch.context() as patched:
+                patched.setattr(type(step.instance), "get_dynamic_partitions", counting)
+                add_partition_metadata(step, context.asset_key, {key: {"number": 1} for key in keys})
+            asked.append(len(reads))
+
+    @dg.asset(partitions_def=definition)
+    def counted() -> int:
+        return 1
+
+    with dg.DagsterInstance.ephemeral() as instance:
+        instance.add_dynamic_partitions("keys", ["a", "b", "c", "d"])
+        for last in ("a", "d"):
+            tags = {"dagster/asset_partition_range_start": "a", "dagster/asset_partition_range_end": last}
+            dg.materialize([counted], instance=instance, resources={"io_manager": Counting()}, tags=tags)
+    assert asked == [0, 0]
 
 
 # A run of a job without Varve's assets, under another host name where one is given.

@@ -25,6 +25,7 @@ from dagster import logger as logger_definition
 from dagster._core.definitions.partitions.context import partition_loading_context
 from dagster._core.events import DagsterEvent, DagsterEventType
 from dagster._core.execution import context_creation_job, host_mode
+from dagster._core.execution.context.metadata_logging import AssetMetadataHandle, OutputMetadataAccumulator
 from dagster._core.launcher.base import CheckRunHealthResult, WorkerStatus
 from dagster._core.storage.event_log.schema import SqlEventLogStorageTable
 from dagster._loggers import default_system_loggers
@@ -396,7 +397,16 @@ def report_check(step: StepExecutionContext, evaluation: AssetCheckEvaluation) -
 
 
 def add_partition_metadata(
-    step: StepExecutionContext, asset: AssetKey, partition: str | None, metadata: Mapping[str, Any]
+    step: StepExecutionContext, asset: AssetKey, metadata: Mapping[str | None, Mapping[str, Any]]
 ) -> None:
-    """Add metadata to the materialisation event of one partition, in a run over many; None: of an asset without any."""
-    step.add_asset_metadata(dict(metadata), asset_key=asset, partition_key=partition)
+    """Add metadata to the materialisation events of partitions, by their keys; None: of an asset without any.
+
+    Of all at once: for one, Dagster lists all keys of the run, of a dynamic set by a statement, and copies what was
+    added for the others. Of a run of a thousand partitions of two dimensions that took 17 s.
+    """
+    before = step._metadata_accumulator
+    gathered = dict(before.per_output_metadata)
+    for key, values in metadata.items():
+        handle = AssetMetadataHandle(asset_key=asset, partition_key=key)
+        gathered[handle] = {**before.get_asset_metadata(asset, key), **values}
+    step._metadata_accumulator = OutputMetadataAccumulator(per_output_metadata=gathered)

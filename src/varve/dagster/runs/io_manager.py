@@ -90,9 +90,9 @@ class StoreIOManager(dg.IOManager):
                     blamed = getattr(error, "reasons", {}) if open_build is opened else {}
                     self._builds.abandon(open_build, spark_says(error), discard=not is_kept, blamed=blamed)
                 raise
-            for batch in opened.staged:
-                key = build.dataset.partitioning.dagster_key(batch.partition)
-                add_partition_metadata(step, context.asset_key, key, published_metadata(opened, batch))
+            key_of = build.dataset.partitioning.dagster_key
+            by_key = {key_of(batch.partition): published_metadata(opened, batch) for batch in opened.staged}
+            add_partition_metadata(step, context.asset_key, by_key)
             for open_build in publishable:
                 self._builds.telling.published(open_build)
                 if open_build.build.dataset.rejected_of:
@@ -138,9 +138,9 @@ class StoreIOManager(dg.IOManager):
             raise
         self._builds.telling.reused(opened, reused.batches)
         keys = {partition.path: build.dataset.partitioning.dagster_key(partition) for partition in build.partitions}
-        for batch in reused.batches:
-            batch_metadata = reused_metadata(build.dataset, batch) | {"varve/again": reason}
-            add_partition_metadata(step, context.asset_key, keys[batch.partition], batch_metadata)
+        again = {"varve/again": reason}
+        by_key = {keys[batch.partition]: reused_metadata(build.dataset, batch) | again for batch in reused.batches}
+        add_partition_metadata(step, context.asset_key, by_key)
         self._builds.close(opened)
 
 

@@ -14,7 +14,7 @@ from tests.model.test_calendar import SINCE, UNTIL, ZONES, crons
 from tests.planning.shapes import MEMBERS, NOW, all_keys, partitionings
 from varve.dagster.partitions.definitions import LargeProduct, partitions_def, tiled_alike, warn_of_size
 from varve.model.errors import UnknownPartition
-from varve.model.partitions.calendar import Grain, calendar_of
+from varve.model.partitions.calendar import Every, Grain, calendar_of
 from varve.model.partitions.dimension import Dimension, DynamicDimension, StaticDimension, TimeDimension
 from varve.model.partitions.partitioning import Partitioning, fold_texts
 from varve.model.partitions.zone import DAY, stretch
@@ -146,6 +146,19 @@ def test_a_text_that_dagster_would_never_give_is_no_key(text: str) -> None:
     partitioning = Partitioning((TimeDimension.of("day", "@daily", "2024-03-09"), StaticDimension("store", ("a", "b"))))
     with pytest.raises(UnknownPartition):
         partitioning.from_dagster(text)
+
+
+def test_each_of_hundreds_of_calendars_is_compared_with_dagsters_windows_once() -> None:
+    """A tick asks this of every dataset."""
+    starts = [dt.date(2013, 1, 1) + dt.timedelta(days=number) for number in range(300)]
+    anchor = pendulum.datetime(2013, 1, 1)
+    slots = [TimeDimension.of("slot", Every(dt.timedelta(minutes=90), anchor), str(start)) for start in starts]
+    definitions = [(tiled_alike(slot), partitions_def(Partitioning((slot,)))) for slot in slots]
+    compared = tiled_alike.cache_info().misses
+    for slot, (alike, definition) in zip(slots, definitions, strict=True):
+        assert tiled_alike(slot) is alike is False
+        assert partitions_def(Partitioning((slot,))) is definition
+    assert tiled_alike.cache_info().misses == compared
 
 
 def test_a_large_product_is_warned_of() -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import datetime as dt
 import warnings
-from functools import lru_cache
+from functools import cache
 from typing import TYPE_CHECKING
 
 import dagster as dg
@@ -45,7 +45,7 @@ def dataset_partitions_def(dataset: Dataset) -> dg.PartitionsDefinition[str] | N
     return partitions_def(dataset.partitioning, dataset.policy.retention)
 
 
-@lru_cache
+@cache
 def partitions_def(
     partitioning: Partitioning, retention: dt.timedelta | None = None
 ) -> dg.PartitionsDefinition[str] | None:
@@ -59,7 +59,7 @@ def partitions_def(
     return dg.MultiPartitionsDefinition(folds)
 
 
-@lru_cache
+@cache
 def fold_def(fold: Fold, retention: dt.timedelta | None = None) -> dg.PartitionsDefinition[str]:
     """Return one of Dagster's dimensions, made of one or more of ours.
 
@@ -80,7 +80,7 @@ def fold_def(fold: Fold, retention: dt.timedelta | None = None) -> dg.Partitions
     return dg.DynamicPartitionsDefinition(name=name) if others else SetPartitions(name=name)
 
 
-@lru_cache
+@cache
 def tiled_alike(dimension: TimeDimension) -> bool:
     """Return whether Dagster has the same windows with the same keys, also where clocks change in the extent."""
     if isinstance(dimension.tiling, Every | Calendar):

@@ -27,7 +27,7 @@ from varve.model.partitions.set_source import SetSource
 from varve.model.schema import Column, ColumnType, Schema
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from varve.model.partitions.key import Value
     from varve.planning.graph import Graph
@@ -157,6 +157,27 @@ def test_keys_that_a_metastore_cannot_tell_apart_are_refused_and_none_is_added(s
     with pytest.raises(VarveError, match=r"the keys 'ann ' and 'ann' differ in blanks at the end alone"):
         shared.sets.add(shared.tenant, ["ann"])
     assert shared.sets.members()[shared.tenant.set_name] == (" ann", "ann ")
+
+
+@pytest.mark.parametrize("others", [0, 3])
+def test_adding_and_removing_a_key_asks_for_no_set_that_does_not_change_with_it(
+    instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch, others: int
+) -> None:
+    tenant = fresh()
+    of_others = [sharing(instance, fresh()).sets.partitionings for _ in range(others)]
+    mine = sharing(instance, tenant)
+    sets = PartitionSets(instance, [*mine.sets.partitionings, *(each for listed in of_others for each in listed)])
+    read, asked = instance.get_dynamic_partitions, set[str]()
+
+    def noting(name: str) -> Sequence[str]:
+        asked.add(name)
+        return read(name)
+
+    monkeypatch.setattr(instance, "get_dynamic_partitions", noting)
+    sets.add(tenant, ["ann", "bob"])
+    sets.remove(tenant, ["ann"])
+    assert asked == {mine.base, mine.fold}
+    assert mine.texts(mine.fold) == ["a%7Cb%7Ec~bob", "left~bob"]
 
 
 def test_folds_follow_what_is_added_and_removed(shared: Shared) -> None:

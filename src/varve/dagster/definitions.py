@@ -168,7 +168,7 @@ def data_checks(loaded: LoadedProject) -> list[dg.AssetChecksDefinition]:
     arriving = [dataset for dataset in loaded.graph.in_order() if dataset.arrives]
     return [
         *[arrival_check(dataset, loaded.project) for dataset in arriving],
-        *[freshness_check(dataset, loaded.graph, loaded.project) for dataset in fresh],
+        *[freshness_check(dataset, loaded.project) for dataset in fresh],
         *[broken_check(broken) for broken in told_apart(loaded.graph.broken)],
     ]
 

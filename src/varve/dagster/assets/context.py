@@ -96,7 +96,8 @@ class RunPartitions:
             while (window_start := dimension.calendar.previous_start(window_start)) >= dimension.first:
                 yield dimension.value_at(window_start)
             return
-        keys = list(dimension.keys(self.sets.members() if isinstance(dimension, DynamicDimension) else None))
+        members = self.sets.using(dimension).members() if isinstance(dimension, DynamicDimension) else None
+        keys = list(dimension.keys(members))
         yield from reversed(list(takewhile(lambda key: key != value, keys)))
 
     def add(self, dimension: DynamicDimension, keys: Iterable[Value]) -> list[Value]:

@@ -14,11 +14,10 @@ import pendulum
 
 from varve.catalog.catalog import Catalog
 from varve.catalog.history.alerts.facts import AlertCatalog
-from varve.dagster.partitions.sets_sensor import sets_of
+from varve.dagster.partitions.dynamic_sets import PartitionSets
 from varve.model.dataset import Dataset
 from varve.model.errors import counted, some
 from varve.model.partitions.texts import length_text
-from varve.planning.graph import Graph
 from varve.planning.operations.freshness import Late, late_windows
 from varve.project import Project
 from varve.services.postgres import connect
@@ -27,7 +26,7 @@ CHECK = "fresh"
 _LISTED = 20
 
 
-def freshness_check(dataset: Dataset, graph: Graph, project: Project) -> dg.AssetChecksDefinition:
+def freshness_check(dataset: Dataset, project: Project) -> dg.AssetChecksDefinition:
     """Return the check of a dataset with FRESH WITHIN; the report makes it every ten minutes."""
     assert dataset.policy.fresh_within is not None
     length = length_text(dataset.policy.fresh_within)
@@ -37,7 +36,7 @@ def freshness_check(dataset: Dataset, graph: Graph, project: Project) -> dg.Asse
     @dg.asset_check(asset=key, name=CHECK, description=f"Fails where a partition is not there within {length} {after}.")
     def check(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
         now = pendulum.now("UTC").timestamp()
-        members = sets_of(context.instance, graph).members()
+        members = PartitionSets(context.instance, [dataset.partitioning]).members()
         with connect(project.settings, application="varve checks") as connection:
             Catalog(connection).ensure_schema()
             facts = AlertCatalog(connection).freshness(dataset, members, now)

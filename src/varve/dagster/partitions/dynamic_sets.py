@@ -49,6 +49,11 @@ class PartitionSets:
             if len(fold) > 1 and (name := set_of(fold))
         }
 
+    def using(self, dimension: DynamicDimension) -> PartitionSets:
+        """Return the sets of those partitionings that use the dimension's set: no other changes with it."""
+        users = [each for each in self.partitionings if dimension.set_name in _dimensions([each])]
+        return PartitionSets(self.instance, users)
+
     def members(self) -> Members:
         """Return the keys of each set, sorted; texts that are no key of the dimension are left out."""
         return members_of(self.partitionings, self.instance.get_dynamic_partitions)
@@ -67,7 +72,7 @@ class PartitionSets:
         present = set(self.instance.get_dynamic_partitions(base_set(dimension)))
         new = [key for key in unique_keys if dagster_text(key) not in present]
         self.instance.add_dynamic_partitions(base_set(dimension), [dagster_text(key) for key in new])
-        self.follow()
+        self.using(dimension).follow()
         return new
 
     def too_like(self, dimension: DynamicDimension, keys: Iterable[Value]) -> dict[Value, Value]:
@@ -80,11 +85,13 @@ class PartitionSets:
         """Take keys out of a set, and out of all folds of it. Their data stays until it is retired."""
         for key in keys:
             self.instance.delete_dynamic_partition(base_set(dimension), dagster_text(key))
-        self.follow()
+        self.using(dimension).follow()
 
     def follow(self) -> list[str]:
         """Bring the folds in line with their dimensions, and return what was changed, as texts."""
         changes = self._respell()
+        if not self.folds:
+            return changes
         # The folds are read before the sets: otherwise a key that another run adds in between would look like a key
         # that was removed.
         folds = {name: self.instance.get_dynamic_partitions(name) for name in self.folds}

@@ -181,7 +181,7 @@ def _follow(keys: SetKeys, dimension: DynamicDimension, sets: PartitionSets, fed
         fed.changes.append(f"{keys.set_name}: {some([text_of(key) for key in new], limit=3)} added")
     # As long as a batch is not read, a key that it has would seem to be gone.
     if keys.source.on_removal is OnRemoval.WITHDRAW and not current.unread:
-        members = set(sets.members()[keys.set_name])
+        members = set(sets.using(dimension).members()[keys.set_name])
         gone = sorted((_parsed_keys(dimension, keys.ever()) - set(wanted)) & members)
         if gone:
             sets.remove(dimension, gone)

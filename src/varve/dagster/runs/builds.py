@@ -194,7 +194,7 @@ class Builds:
             asked_partitions(dataset, step.dagster_run.tags),
             partitions,
             now=pendulum.now("UTC").timestamp(),
-            members=self.sets(step.instance).members(),
+            members=PartitionSets(step.instance, [dataset.partitioning]).members(),
         )
 
     def dataset(self, key: dg.AssetKey) -> Dataset:

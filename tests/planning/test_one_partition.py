@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.planning.test_reconcile import CHAIN, DAY, LANDED, SMALL, START, STORE, TENANT, dataset, world
+from varve.model.partitions.partitioning import Partitioning
 from varve.model.partitions.schedule import Schedule
 from varve.model.policy import Policy
 from varve.model.reads import All, Reads
@@ -82,3 +83,15 @@ def test_only_the_facts_of_what_it_is_made_from_are_asked_for() -> None:
     daily = simulation.graph.datasets["t.daily"]
     judged_with_inputs(simulation.graph, counted, daily, "day=2024-01-01", now=START.add(days=60))
     assert counted.asked == 1 + 24
+
+
+def test_no_other_partition_is_listed_of_what_is_computed_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    simulation = world({dataset("days", DAY, policy=Policy(by_itself=True)): []}, days=10.5)
+    days = simulation.graph.datasets["t.days"]
+    monkeypatch.setattr(Partitioning, "keys", lambda *_: pytest.fail("all partitions were listed"))
+    paths = ("day=2024-01-01", "day=2030-01-01", "day=1999-01-01")
+    judged = [
+        judged_with_inputs(simulation.graph, simulation, days, path, now=START.add(days=10))["t.days"].get(path)
+        for path in paths
+    ]
+    assert [judgement and judgement.state for judgement in judged] == [State.DUE, None, None]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from varve.model.errors import UnknownPartition
 from varve.planning.judgement.facts import NOTHING
 from varve.planning.judgement.judging import needs_no_input
 from varve.planning.judgement.settled import in_bulk
@@ -58,9 +59,9 @@ def judged_with_inputs(
         if each.name in inputs:
             tick.judge_dataset(each)
             judgements = memory.judgements[each.name]
-            listed = _listed(each, graph, members, now)
-            for unseen in set(_unseen(graph, each, inputs[each.name], known, memory)) & judgements.keys() - listed:
-                del judgements[unseen]
+            for unseen in set(_unseen(graph, each, inputs[each.name], known, memory)) & judgements.keys():
+                if not _is_listed(each, unseen, graph, members, now):
+                    del judgements[unseen]
     return memory.judgements
 
 
@@ -105,11 +106,17 @@ def _inputs(graph: Graph, dataset: Dataset, path: str, *, now: dt.datetime, memb
     return inputs
 
 
-def _listed(dataset: Dataset, graph: Graph, members: Members | None, now: dt.datetime) -> set[str]:
-    """The partitions at which `reconcile` looks although nothing is known of them."""
+def _is_listed(dataset: Dataset, path: str, graph: Graph, members: Members | None, now: dt.datetime) -> bool:
+    """Whether `reconcile` looks at a partition although nothing is known of it."""
     if not needs_no_input(dataset, reads=bool(graph.edges[dataset.name])):
-        return set()
-    return {key.path for key in dataset.partitioning.keys(members, now)}
+        return False
+    partitioning, time = dataset.partitioning, dataset.partitioning.time
+    try:
+        key = partitioning.from_path(path)
+    except UnknownPartition:
+        return False
+    has_begun = time is None or time.start_of(time.value_in(key)) < time.known_until(now)
+    return has_begun and key.path == path and partitioning.exists(key, members)
 
 
 def _unseen(

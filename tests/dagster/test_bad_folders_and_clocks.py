@@ -18,6 +18,7 @@ import dagster as dg
 import pendulum
 import pytest
 
+from varve.catalog.catalog import Catalog
 from varve.catalog.planning.facts import CatalogFacts
 from varve.catalog.rejected import LeftOut, RejectedArrivals
 from varve.dagster.assets.datasets import dataset_asset, graph_of
@@ -36,7 +37,6 @@ from varve.sources.landing.landing import Landing
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from varve.catalog.catalog import Catalog
     from varve.planning.run_requests import Run
     from varve.services.settings import Settings
 
@@ -170,6 +170,26 @@ def test_a_file_that_may_not_be_read_is_looked_at_each_time_and_holds_up_no_othe
         assert look.at(dataset) == []
     assert RejectedArrivals(look.catalog.connection).of(dataset.name) == {}
     assert look.arrived(dataset) == {"day=2026-11-20", "day=2026-11-21"}
+
+
+@pytest.mark.parametrize("files", [1, 5])
+def test_files_that_cannot_be_read_ask_once_for_what_has_arrived_however_many_they_are(
+    files: int, look: Look, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset, asked = arriving(DAY), list[str]()
+    read = Catalog.arrivals
+
+    def counting(catalog: Catalog, name: str) -> dict[str, str]:
+        asked.append(name)
+        return read(catalog, name)
+
+    monkeypatch.setattr(Catalog, "arrivals", counting)
+    for day in range(files):
+        look.send(dataset, f"2026-11-{day + 1:02}", "other\n1\n")
+    assert look.at(dataset) == []
+    rejected = RejectedArrivals(look.catalog.connection).of(dataset.name).values()
+    assert [arrival.kind for arrival in rejected] == [RejectionKind.CONTENT] * files
+    assert asked == [dataset.name]
 
 
 def test_a_file_that_is_deleted_after_it_was_recorded_is_not_asked_for_and_its_batch_stays(look: Look) -> None:

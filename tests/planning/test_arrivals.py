@@ -270,6 +270,21 @@ def test_every_file_is_taken_or_told_and_one_partition_has_one_file(files: list[
     assert all(isinstance(rejection, Rejected) and rejection.reason for rejection in decisions.rejected.values())
 
 
+def test_bad_files_of_one_partition_are_not_compared_with_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 4,000 of them that took 2.4 s, at every look."""
+    files = [file("2026-11-21", uri=f"/landing/2026-11-21-{number}.csv") for number in range(50)]
+    bad = [each for number, each in enumerate(files) if number % 3]
+    sorter = Sorter(DATASET, {}, {}, None, NOW, SETTLE, "v1")
+    before = SortedFiles(rejected={each.uri: sorter.rejected(each, RejectionKind.CONTENT, "bad") for each in bad})
+    compared: list[object] = []
+    monkeypatch.setattr(LandingFile, "__eq__", lambda one, other: bool(compared.append(other)) or one is other)
+    decisions = look(*files, before=before)
+    assert not compared
+    uris = [each.uri for each in bad]
+    assert sorted(uri for uri, kind in kinds(decisions).items() if kind is RejectionKind.CONTENT) == sorted(uris)
+    assert len(decisions.rejected) == 50
+
+
 def test_two_dimensions_in_a_name_are_one_partition() -> None:
     region = StaticDimension("region", ("EU", "US"))
     both = replace(DATASET, partitioning=Partitioning((*DATASET.partitioning.dimensions, region)))

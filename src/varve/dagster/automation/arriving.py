@@ -122,14 +122,15 @@ class ArrivalLook:
         look = sorter.sort(landing.files(dataset))
         stop = time.monotonic() + seconds
         taken_files = self._taken_files(dataset, [key for key, _ in look.take])
+        # Of all partitions at once, and only where a file cannot be read: a partner may send thousands of those.
+        fingerprints = cache(partial(self.catalog.arrivals, dataset.name))
         for position, (key, files) in enumerate(look.take):
             if position and time.monotonic() > stop:
                 # The files were not inspected in this look, so that earlier rejections of them stay.
                 look.rejected |= {file.uri: rejected_before[file.uri] for file in files if file.uri in rejected_before}
                 continue
-            arrived = cache(partial(self._fingerprint, dataset, key.path))
             inspected, rejected = _inspected_files(
-                sorter, dataset, key, files, taken_files.get(key.path, {}), arrived=arrived
+                sorter, dataset, key, files, taken_files.get(key.path, {}), arrived=fingerprints
             )
             look.rejected |= rejected
             if rejected:
@@ -144,10 +145,6 @@ class ArrivalLook:
         departed = [path for path in arrived_files if path not in look.standing]
         self.catalog.departed_unused(dataset.name, departed, landing_source(dataset))
         self._write_rejected(rejections, dataset, rejected_before, look.rejected)
-
-    def _fingerprint(self, dataset: Dataset, path: str) -> str:
-        """Return the fingerprint of what has arrived of a partition; "" where nothing has."""
-        return self.catalog.arrivals(dataset.name).get(path, "")
 
     def _taken_files(self, dataset: Dataset, keys: Sequence[PartitionKey]) -> dict[str, dict[str, TakenFile]]:
         """Return, by partition path and file token, the files that growing partitions already consist of."""
@@ -222,12 +219,12 @@ def _inspected_files(
     files: Sequence[LandingFile],
     taken_files: Mapping[str, TakenFile],
     *,
-    arrived: Callable[[], str],
+    arrived: Callable[[], Mapping[str, str]],
 ) -> tuple[list[Inspected], dict[str, Rejected]]:
     """Return the inspected files of a partition, without those that are gone, and the rejected files by URI.
 
     Files in `taken_files`, by token, were inspected by an earlier look. A file with the fingerprint that has `arrived`
-    was taken before, by an earlier declaration, and has only been written again.
+    of its partition was taken before, by an earlier declaration, and has only been written again.
     """
     inspected, rejected = [], dict[str, Rejected]()
     for file in files:
@@ -239,9 +236,9 @@ def _inspected_files(
         except BadInput as error:
             # Rights are mended without a change of the file: it is looked at again each time.
             kind = RejectionKind.UNREADABLE if isinstance(error.__cause__, OSError) else RejectionKind.CONTENT
-            is_content = kind is RejectionKind.CONTENT
-            if is_content and len(files) == 1 and arrived() and content_of(file.uri) == arrived():
-                inspected.append(Inspected(file.uri, file.size, arrived()))
+            before = arrived().get(key.path) if kind is RejectionKind.CONTENT and len(files) == 1 else None
+            if before and content_of(file.uri) == before:
+                inspected.append(Inspected(file.uri, file.size, before))
                 continue
             rejected[file.uri] = sorter.rejected(file, kind, str(error), key)
         except Exception as error:  # noqa: BLE001 - an odd file must not keep all later files of its dataset waiting

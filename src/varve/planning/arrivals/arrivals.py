@@ -137,16 +137,18 @@ class Sorter:
         taken = set(arrived.stamp.split()) if arrived is not None else set()
         # A partition that never had a file is late, not closed.
         if arrived is not None and (since := closed_since(self.dataset, key, self.now, self.opened)) is not None:
-            late = [file for file in files if file.token not in taken and file.changed_at >= since]
-            decisions.rejected |= {file.uri: self._late(file, key, since) for file in late}
-            files = [file for file in files if file not in late]
+            late = {file.uri: file for file in files if file.token not in taken and file.changed_at >= since}
+            decisions.rejected |= {uri: self._late(file, key, since) for uri, file in late.items()}
+            files = [file for file in files if file.uri not in late]
             if all(file.token in taken for file in files):
                 decisions.standing.add(key.path)
                 return
-        bad = [file for file in files if self._is_known_bad(file)]
+        bad = {file.uri: file for file in files if self._is_known_bad(file)}
         if bad:
+            first = next(iter(bad.values()))
             for file in files:
-                decisions.rejected[file.uri] = self.before[file.uri] if file in bad else self.beside(file, bad[0], key)
+                is_bad = file.uri in bad
+                decisions.rejected[file.uri] = self.before[file.uri] if is_bad else self.beside(file, first, key)
             return
         settled_files = []
         for file in files:

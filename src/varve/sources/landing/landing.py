@@ -123,7 +123,7 @@ class Landing:
                 break
             time.sleep(_POLL_SECONDS)
         files_by_key: dict[str, list[LandingFile]] = {}
-        for file in sorted((file for file in files if file not in unsettled), key=lambda file: file.uri):
+        for file in sorted(set(files).difference(unsettled), key=lambda file: file.uri):
             files_by_key.setdefault(file.key, []).append(file)
         return {key: files_by_key.get(text, []) for text, key in key_of_text.items()}, unsettled
 

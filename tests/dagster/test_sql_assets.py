@@ -105,6 +105,36 @@ def test_a_column_that_is_handed_on_has_the_description_of_where_it_comes_from()
     }
 
 
+def test_the_frames_of_a_function_are_put_together_in_pairs(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark Connect fails where some six hundred of them are a chain; a run may have a thousand partitions."""
+    texts = {
+        "receipts": "product STRING, price INT) {rest} EXTERNAL",
+        "scores": f"n BIGINT, seen STRING) {{rest}} PYTHON '{__name__}:scored' USING trailing AS "
+        "(SELECT * FROM s.receipts WHERE receipts.day = today)",
+    }
+    sources = [
+        SourceFile(f"{name}.sql", HEAD.format(db="s", name=name, columns=text.partition(") {rest} ")[0])
+                   + text.partition(") {rest} ")[2]) for name, text in texts.items()
+    ]  # fmt: skip
+    scores = compiled(sources, {})["s.scores"]
+    keys = list(scores.dataset.partitioning.keys())
+    frame = spark.createDataFrame(ROWS, "product STRING, price INT, day STRING")
+    depths: dict[int, int] = {}
+    united: list[DataFrame] = []
+    union = type(frame).unionByName
+
+    def counting(one: DataFrame, other: DataFrame) -> DataFrame:
+        united.append(union(one, other))
+        depths[id(united[-1])] = 1 + max(depths.get(id(one), 0), depths.get(id(other), 0))
+        return united[-1]
+
+    monkeypatch.setattr(type(frame), "unionByName", counting)
+    together = running.computed(scores, spark, keys, {"s.receipts": frame})
+    assert (len(keys), len(united), depths[id(together)]) == (4, 3, 2)
+
+
 def test_an_expectation_is_a_check_that_blocks(project: tuple[str, list[DatasetAsset]]) -> None:
     db, assets = project
     graph = build_defs(assets).resolve_asset_graph()

@@ -162,7 +162,7 @@ def _python(
     from pyspark.sql import functions as F  # noqa: N812
 
     from varve.sql.evaluate.constants import literal_text
-    from varve.stores.frames import spark_frame
+    from varve.stores.frames import folded, spark_frame
 
     module, _, name = sql_asset.sql.entry.partition(":")
     function = getattr(named_module(module, Path(sql_asset.sql.source.root)), name)
@@ -179,10 +179,8 @@ def _python(
         columns = [F.expr(literal_text(values[column])).alias(column) for column in values]
         data = [F.col(f"`{column}`") for column in rows.columns if column not in values]
         scope_frames.append(rows.select(*columns, *data))
-    frame = scope_frames[0]
-    for scope_frame in scope_frames[1:]:
-        frame = frame.unionByName(scope_frame)
-    return frame
+    # In pairs: Spark Connect cannot send a chain of six hundred, and a run may have a thousand partitions.
+    return folded(lambda one, other: one.unionByName(other), scope_frames)
 
 
 def _program(

@@ -16,7 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from varve.dagster.automation.requesting import acceptable, run_request
+from varve.dagster.automation.reconciling import runs_in_flight
+from varve.dagster.automation.requesting import acceptable, accepted, run_request
 from varve.dagster.driver import Driver
 from varve.dagster.internal import keys_in_range
 from varve.dagster.partitions.definitions import dataset_partitions_def
@@ -33,6 +34,7 @@ from varve.planning.run_requests import Due, runs
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from varve.catalog.rejected import LeftOut
     from varve.model.partitions.dimension import Dimension
     from varve.model.partitions.key import Value
     from varve.planning.run_requests import Run
@@ -68,6 +70,35 @@ def given_by_dagster(run: Run, instance: dg.DagsterInstance) -> set[str]:
         return {text_of(run.first)}
     assert definition is not None
     return keys_in_range(definition, instance, text_of(run.first), text_of(run.last))
+
+
+@pytest.mark.parametrize("count", [1, 5])
+def test_a_set_is_read_once_however_many_runs_of_it_are_asked_for(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    of, reads = dataset(MODEL), list[str]()
+    read = dg.DagsterInstance.get_dynamic_partitions
+
+    def counting(instance: dg.DagsterInstance, partitions_def_name: str) -> Sequence[str]:
+        reads.append(partitions_def_name)
+        return read(instance, partitions_def_name)
+
+    keys = [of.partitioning.key([f"m{place:02}"]) for place in range(2 * count)]
+    planned = runs(of, [Due(key, frozenset(), "") for key in keys], limit=2)
+    left_out: list[LeftOut] = []
+    with dg.DagsterInstance.ephemeral() as instance:
+        instance.add_dynamic_partitions("varve/models", [of.partitioning.to_dagster(key) for key in keys])
+        monkeypatch.setattr(dg.DagsterInstance, "get_dynamic_partitions", counting)
+        found = list(accepted(planned, instance, left_out))
+        assert (len(found), left_out, reads) == (count, [], ["varve/models"])
+        reads.clear()
+        in_flight = [
+            dg.DagsterRun(
+                "job", run_id=str(place), tags=run_request(run).tags, asset_selection={dg.AssetKey(["t", "usage"])}
+            )
+            for place, run in enumerate(found)
+        ]
+        held = runs_in_flight(Graph({of.name: of}, {of.name: ()}, {}), instance, in_flight)
+    assert held == {of.name: {key.path: str(place // 2) for place, key in enumerate(keys)}}
+    assert reads == ["varve/models"]
 
 
 def test_all_keys_of_neighbouring_windows_are_one_run() -> None:

@@ -26,6 +26,7 @@ from dagster._core.definitions.partitions.context import partition_loading_conte
 from dagster._core.events import DagsterEvent, DagsterEventType
 from dagster._core.execution import context_creation_job, host_mode
 from dagster._core.execution.context.metadata_logging import AssetMetadataHandle, OutputMetadataAccumulator
+from dagster._core.instance.types import CachingDynamicPartitionsLoader
 from dagster._core.launcher.base import CheckRunHealthResult, WorkerStatus
 from dagster._core.storage.event_log.schema import SqlEventLogStorageTable
 from dagster._loggers import default_system_loggers
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     )
     from dagster._core.events.log import EventLogEntry
     from dagster._core.execution.context.system import StepExecutionContext
+    from dagster._core.instance.types import DynamicPartitionsStore as DynamicPartitionsStore  # noqa: PLC0414 - for others
     from dagster._core.launcher.base import LaunchRunContext
     from dagster._serdes import ConfigurableClassData
 
@@ -307,33 +309,42 @@ def step_partition_keys(step: StepExecutionContext) -> list[str]:
         return list(subset.get_partition_keys())
 
 
-def unknown_keys(definition: PartitionsDefinition[str] | None, instance: DagsterInstance, texts: set[str]) -> set[str]:
+def reading_once(instance: DagsterInstance) -> DynamicPartitionsStore:
+    """Return the dynamic sets of an instance as they are when somebody asks first, each by one statement."""
+    return CachingDynamicPartitionsLoader(instance)
+
+
+def unknown_keys(
+    definition: PartitionsDefinition[str] | None, sets: DynamicPartitionsStore, texts: set[str]
+) -> set[str]:
     """Return those of the keys, as Dagster spells them, that a definition does not have at this moment."""
     if definition is None:
         return set()
     if isinstance(definition, MultiPartitionsDefinition):
         parts = {text: text.split("|") for text in texts}
         unknown = [
-            unknown_keys(dimension.partitions_def, instance, {key_parts[index] for key_parts in parts.values()})
+            unknown_keys(dimension.partitions_def, sets, {key_parts[index] for key_parts in parts.values()})
             for index, dimension in enumerate(definition.partitions_defs)
         ]
         return {text for text, key_parts in parts.items() if any(map(set.__contains__, unknown, key_parts))}
-    with partition_loading_context(dynamic_partitions_store=instance):
+    with partition_loading_context(dynamic_partitions_store=sets):
         if isinstance(definition, TimeWindowPartitionsDefinition):
             return {text for text in texts if not definition.has_partition_key(text)}
-        return texts - set(definition.get_partition_keys(dynamic_partitions_store=instance))
+        return texts - set(definition.get_partition_keys(dynamic_partitions_store=sets))
 
 
-def keys_in_range(definition: PartitionsDefinition[str], instance: DagsterInstance, first: str, last: str) -> set[str]:
+def keys_in_range(
+    definition: PartitionsDefinition[str], sets: DynamicPartitionsStore, first: str, last: str
+) -> set[str]:
     """Return the keys that a run gets when it asks for a range of keys."""
-    with partition_loading_context(dynamic_partitions_store=instance):
+    with partition_loading_context(dynamic_partitions_store=sets):
         subset = definition.empty_subset().with_partition_key_range(definition, PartitionKeyRange(first, last))
         return set(subset.get_partition_keys())
 
 
-def validated(definition: PartitionsDefinition[str], instance: DagsterInstance, text: str) -> None:
+def validated(definition: PartitionsDefinition[str], sets: DynamicPartitionsStore, text: str) -> None:
     """Raise what Dagster raises when a sensor requests a run of a key that the definition does not have."""
-    with partition_loading_context(dynamic_partitions_store=instance) as context:
+    with partition_loading_context(dynamic_partitions_store=sets) as context:
         definition.validate_partition_key(text, context=context)
 
 

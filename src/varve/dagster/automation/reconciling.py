@@ -21,7 +21,7 @@ from varve.catalog.living.killed_builds import KilledBuilds
 from varve.catalog.living.leases import Leases
 from varve.catalog.planning.facts import CatalogFacts, Changes, living
 from varve.dagster.automation.planner_facts import catalog_facts, limits_of
-from varve.dagster.internal import run_selections
+from varve.dagster.internal import reading_once, run_selections
 from varve.dagster.leases.leases import dead_runs, end_dead
 from varve.dagster.partitions.asked import asked_keys
 from varve.dagster.partitions.set_feed import feed
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from varve.catalog.planning.facts import InFlight
+    from varve.dagster.internal import DynamicPartitionsStore
     from varve.model.dataset import Dataset
     from varve.model.partitions.dimension import Members
     from varve.planning.graph import Graph
@@ -186,12 +187,12 @@ def runs_in_flight(graph: Graph, instance: dg.DagsterInstance, runs: Sequence[dg
     in_flight: InFlight = defaultdict(dict)
     if runs is None:
         runs = instance.get_runs(dg.RunsFilter(statuses=_UNFINISHED))
-    selected = _selected_datasets(graph, instance, runs)
+    selected, sets = _selected_datasets(graph, instance, runs), reading_once(instance)
     for run in runs:
         if run.tags.get(ENVIRONMENT_TAG):
             continue
         for dataset in selected[run.run_id]:
-            in_flight[dataset.name] |= dict.fromkeys(_asked_paths(dataset, run.tags, instance), run.run_id)
+            in_flight[dataset.name] |= dict.fromkeys(_asked_paths(dataset, run.tags, sets), run.run_id)
     return in_flight
 
 
@@ -205,10 +206,10 @@ def _selected_datasets(
     }
 
 
-def _asked_paths(dataset: Dataset, tags: Mapping[str, str], instance: dg.DagsterInstance) -> list[str]:
+def _asked_paths(dataset: Dataset, tags: Mapping[str, str], sets: DynamicPartitionsStore) -> list[str]:
     """Return the paths of the partitions that a run's tags name."""
     try:
-        return [key.path for key in asked_keys(dataset, tags, instance)]
+        return [key.path for key in asked_keys(dataset, tags, sets)]
     except UnknownPartition:
         return []
 

@@ -15,7 +15,7 @@ import pendulum
 
 from varve.catalog.rejected import LeftOut
 from varve.dagster.automation.reconciling import IDENTITY_TAG, Ended
-from varve.dagster.internal import keys_in_range, unknown_keys, validated
+from varve.dagster.internal import keys_in_range, reading_once, unknown_keys, validated
 from varve.dagster.partitions.definitions import dataset_partitions_def
 from varve.model.errors import some
 from varve.model.partitions.partitioning import is_dynamic, set_of
@@ -26,6 +26,7 @@ from varve.planning.run_requests import parts_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from varve.dagster.internal import DynamicPartitionsStore
     from varve.model.dataset import Dataset
     from varve.model.partitions.key import PartitionKey
     from varve.planning.run_requests import Run
@@ -43,30 +44,30 @@ def asset_key(dataset: Dataset) -> dg.AssetKey:
     return dg.AssetKey([dataset.db, dataset.table])
 
 
-def acceptable(run: Run, instance: dg.DagsterInstance) -> tuple[list[Run], list[LeftOut]]:
+def acceptable(run: Run, sets: DynamicPartitionsStore) -> tuple[list[Run], list[LeftOut]]:
     """Return the run, split into several where Dagster needs it, and the partitions that cannot be requested now."""
     try:
-        return _acceptable(run, instance)
+        return _acceptable(run, sets)
     except Exception as error:  # noqa: BLE001 - whatever Dagster says of one run, the others are asked for
         error_message = f"Dagster cannot tell its partitions: {type(error).__name__}: {error}"
         return [], [_left_out(run.dataset, run.partitions, error_message)]
 
 
-def _acceptable(run: Run, instance: dg.DagsterInstance) -> tuple[list[Run], list[LeftOut]]:
+def _acceptable(run: Run, sets: DynamicPartitionsStore) -> tuple[list[Run], list[LeftOut]]:
     dataset, definition = run.dataset, dataset_partitions_def(run.dataset)
     text_of = dataset.partitioning.to_dagster
     text_by_key = {key: text_of(key) for key in run.partitions}
-    unknown = unknown_keys(definition, instance, set(text_by_key.values()))
+    unknown = unknown_keys(definition, sets, set(text_by_key.values()))
     missing = [key for key, text in text_by_key.items() if text in unknown]
     left_out = [_left_out(dataset, missing, _refusal_reason(dataset, missing[0]))] if missing else []
     accepted_runs = []
     if definition is None:
         return [run], []
     wholes = parts_of(run, [key for key in run.partitions if text_by_key[key] not in unknown])
-    for part in [piece for whole in wholes for piece in _cut_at_others(whole, instance)]:
-        if len(part.partitions) > 1 and keys_in_range(
-            definition, instance, text_of(part.first), text_of(part.last)
-        ) != {text_by_key[key] for key in part.partitions}:
+    for part in [piece for whole in wholes for piece in _cut_at_others(whole, sets)]:
+        if len(part.partitions) > 1 and keys_in_range(definition, sets, text_of(part.first), text_of(part.last)) != {
+            text_by_key[key] for key in part.partitions
+        }:
             # Dagster's range has other keys than the run, or lacks some: request each partition by itself.
             tokens = dict(zip(part.partitions, part.tokens, strict=True)) if part.tokens else {}
             accepted_runs += [
@@ -76,19 +77,19 @@ def _acceptable(run: Run, instance: dg.DagsterInstance) -> tuple[list[Run], list
             accepted_runs.append(part)
     for part in accepted_runs:
         for key_text in {text_of(part.first), text_of(part.last)}:
-            validated(definition, instance, key_text)
+            validated(definition, sets, key_text)
     return accepted_runs, left_out
 
 
-def _cut_at_others(run: Run, instance: dg.DagsterInstance) -> list[Run]:
+def _cut_at_others(run: Run, sets: DynamicPartitionsStore) -> list[Run]:
     """Cut a run where Dagster has other keys of a dynamic set between two of its own, by when they were added."""
     partitioning = run.dataset.partitioning
-    sets = [fold for fold in partitioning.folds.values() if is_dynamic(fold)]
-    if len(run.partitions) == 1 or len(sets) != 1:
+    dynamic = [fold for fold in partitioning.folds.values() if is_dynamic(fold)]
+    if len(run.partitions) == 1 or len(dynamic) != 1:
         return [run]
-    (fold,) = sets
+    (fold,) = dynamic
     others = [other for other in partitioning.folds.values() if other is not fold]
-    added = {text: place for place, text in enumerate(instance.get_dynamic_partitions(set_of(fold) or ""))}
+    added = {text: place for place, text in enumerate(sets.get_dynamic_partitions(set_of(fold) or ""))}
     place_of = {key: added[partitioning.text_of_fold(fold, key)] for key in run.partitions}
     # The windows, or the keys of a list, stay in their order; with each of them the keys of the set in theirs.
     rows = {key: tuple(partitioning.text_of_fold(other, key) for other in others) for key in run.partitions}
@@ -137,8 +138,9 @@ def run_request(run: Run, ended: Ended | None = None, *, project: str = "") -> d
 
 def accepted(runs: Sequence[Run], instance: dg.DagsterInstance, left_out: list[LeftOut]) -> Iterator[Run]:
     """Yield the runs that can be requested now; partitions that cannot are added to `left_out`."""
+    sets = reading_once(instance)
     for run in runs:
-        accepted_runs, refused = acceptable(run, instance)
+        accepted_runs, refused = acceptable(run, sets)
         left_out += refused
         yield from accepted_runs
 

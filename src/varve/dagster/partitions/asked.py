@@ -16,11 +16,12 @@ from varve.planning.requested import RANGE_END_TAG, RANGE_START_TAG, asked_parti
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from varve.dagster.internal import DynamicPartitionsStore
     from varve.model.dataset import Dataset
     from varve.model.partitions.key import PartitionKey
 
 
-def asked_keys(dataset: Dataset, tags: Mapping[str, str], instance: dg.DagsterInstance) -> list[PartitionKey]:
+def asked_keys(dataset: Dataset, tags: Mapping[str, str], sets: DynamicPartitionsStore) -> list[PartitionKey]:
     """The partitions that a run's tags name: one, or a range of them. Raises UnknownPartition where one names none."""
     ends = asked_partitions(dataset, tags)
     if RANGE_START_TAG not in tags or not has_set(dataset):
@@ -29,7 +30,7 @@ def asked_keys(dataset: Dataset, tags: Mapping[str, str], instance: dg.DagsterIn
     definition = dataset_partitions_def(dataset)
     assert definition is not None
     try:
-        texts = keys_in_range(definition, instance, tags[RANGE_START_TAG], tags[RANGE_END_TAG])
+        texts = keys_in_range(definition, sets, tags[RANGE_START_TAG], tags[RANGE_END_TAG])
     except dg.DagsterError:
         # A key of the range was removed from its set meanwhile: the run fails and says so.
         return ends

@@ -16,6 +16,9 @@ from tests.support.sales import COLUMNS
 from varve.catalog.backfills import Backfills
 from varve.catalog.catalog import Catalog
 from varve.catalog.code.generations import Generations
+from varve.catalog.environments.environments import Environments
+from varve.catalog.environments.facts import EnvironmentFacts
+from varve.catalog.environments.overlay import EnvironmentCatalog
 from varve.catalog.history.drops import Drops
 from varve.catalog.living.killed_builds import KilledBuilds
 from varve.catalog.planning import facts, statements
@@ -46,6 +49,11 @@ GRAPH = Graph({"p.daily": DAILY, "p.weekly": WEEKLY}, {"p.daily": (), "p.weekly"
 # Later than anything that happens here, so that no back-off is left.
 NOW = pendulum.now("UTC").add(hours=12)
 LIMITS = Limits(RetryLimits(attempts=3, first=0.0))
+# Of the transaction that asks.
+_ROWS_READ = """
+    select coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0) from pg_stat_xact_user_tables
+    where schemaname = 'varve' and relname = 'batch'
+"""
 
 
 @pytest.fixture
@@ -192,6 +200,25 @@ def test_a_partition_that_failed_with_others_is_asked_for_in_a_smaller_run(opene
     opened.release(build)
     plan = reconcile(GRAPH, CatalogFacts(opened.connection), now=NOW, limits=LIMITS)
     assert [len(run.partitions) for run in plan.runs] == [2, 2]
+
+
+def test_a_look_at_what_failed_together_reads_each_failure_a_few_times(opened: Catalog) -> None:
+    days = [PartitionKey.of(day=DAY.start.date() + dt.timedelta(days=number)) for number in range(300)]
+    Environments(opened.connection).create("trial", by="me")
+    for catalog in (opened, EnvironmentCatalog(opened.connection, "trial")):
+        build = begin(catalog, DAILY, *days)
+        catalog.fail(build, "one of them is broken")
+        catalog.release(build)
+    for paths in (None, [days[5].path]):
+        for facts_of_all in (CatalogFacts(opened.connection), EnvironmentFacts(opened.connection, "trial", GRAPH)):
+            with opened.connection.transaction():
+                found = facts_of_all.of("p.daily", paths)
+                row = opened.connection.execute(_ROWS_READ).fetchone()
+            assert [[failure.together for failure in fact.failures] for fact in found.values()] == [[300]] * len(found)
+            assert len(found) == (300 if paths is None else 1)
+            # 90,000 and more of all, where each failure counted the others.
+            assert row is not None
+            assert row[0] < 5_000
 
 
 @pytest.mark.parametrize("ahead", [-3_600, 3_600])

@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING
 
 from varve.catalog.code.generations import Generations, shape_of
 from varve.catalog.environments.earlier_code import EarlierCode
+from varve.catalog.planning.facts import failures_of
 from varve.model.policy import OnCodeChange
 from varve.planning.changes.generation import has_same_partitions
 from varve.planning.judgement.code import CodeState, MadeBy
-from varve.planning.judgement.facts import Accepted, Fact, Failure
+from varve.planning.judgement.facts import Accepted, Fact
 from varve.planning.run_requests import landing_source
 
 if TYPE_CHECKING:
@@ -92,11 +93,9 @@ _TRACES = """
 _TRACES += _MADE_BY
 # What other code than the environment has now failed at says nothing.
 _FAILURES = """
-    select f.partition, extract(epoch from f.started_at)::float8,
+    select f.partition, f.batch_id, extract(epoch from f.started_at)::float8,
         (extract(epoch from coalesce(f.failed_at, f.started_at))
-         + round(%(here)s::numeric - extract(epoch from clock_timestamp())))::float8,
-        (select count(*) from varve.batch x
-         where x.dataset = f.dataset and x.batch_id = f.batch_id and x.state = 'failed')
+         + round(%(here)s::numeric - extract(epoch from clock_timestamp())))::float8
     from varve.batch f
     left join varve.overlay o on (o.environment, o.dataset, o.partition) = (f.environment, f.dataset, f.partition)
     where f.dataset = %(dataset)s and f.state = 'failed' and f.environment = %(environment)s
@@ -207,11 +206,9 @@ class EnvironmentFacts:
         for path, run in self.in_flight.get(dataset, {}).items():
             if paths is None or path in paths:
                 facts[path] = facts.get(path, Fact())._replace(run=run)
-        failures: dict[str, list[Failure]] = {}
-        for path, *failure in self.connection.execute(_FAILURES, parameters):
-            failures.setdefault(path, []).append(Failure(*failure))
-        for path, failed in failures.items():
-            facts[path] = facts.get(path, Fact())._replace(failures=tuple(failed))
+        failed = self.connection.execute(_FAILURES, parameters).fetchall()
+        for path, failures in failures_of(self.connection, dataset, failed).items():
+            facts[path] = facts.get(path, Fact())._replace(failures=failures)
         return facts | dict(self._decided(facts, parameters))
 
     def _built_anew(self, paths: set[str], parameters: Mapping[str, object]) -> set[str]:

@@ -54,7 +54,7 @@ class CatalogFacts:
         wanted_paths = None if paths is None else list(paths)
         parameters = (dataset, wanted_paths, wanted_paths)
         running = self.in_flight.get(dataset, {})
-        rare_facts = self._rare_facts(parameters)
+        rare_facts = self._rare_facts(dataset, parameters)
         for path, run in running.items():
             if paths is None or path in paths:
                 rare_facts[path]["run"] = run
@@ -96,7 +96,7 @@ class CatalogFacts:
         """See `planning.facts.FactsOfGraph`."""
         return asked_together(self, self.connection, self.in_flight, asked, existing=existing)
 
-    def _rare_facts(self, parameters: tuple[object, ...]) -> dict[str, dict[str, object]]:
+    def _rare_facts(self, dataset: str, parameters: tuple[object, ...]) -> dict[str, dict[str, object]]:
         """The facts that do not come from batches, by partition; nearly always few partitions have any."""
         fields: dict[str, dict[str, object]] = defaultdict(dict)
         for path, fingerprint, at in self.connection.execute(statements.ARRIVALS, parameters):
@@ -111,14 +111,26 @@ class CatalogFacts:
         marks: dict[str, list[Mark]] = defaultdict(list)
         for path, *mark in self.connection.execute(statements.MARKS, parameters):
             marks[path].append(Mark(*mark))
-        failures: dict[str, list[Failure]] = defaultdict(list)
-        for path, *failure in self.connection.execute(statements.FAILURES, (time.time(), *parameters, _FAILURES)):
-            failures[path].append(Failure(*failure))
         for path, listed in marks.items():
             fields[path]["marks"] = tuple(listed)
-        for path, failed in failures.items():
-            fields[path]["failures"] = tuple(failed)
+        failed = self.connection.execute(statements.FAILURES, (time.time(), *parameters, _FAILURES)).fetchall()
+        for path, failures in failures_of(self.connection, dataset, failed).items():
+            fields[path]["failures"] = failures
         return fields
+
+
+def failures_of(
+    connection: psycopg.Connection, dataset: str, failed: Sequence[tuple[str, int, float, float]]
+) -> dict[str, tuple[Failure, ...]]:
+    """The failures of a dataset by partition, in the order of `failed`: partition, batch, when it began and ended."""
+    ids = sorted({batch_id for _, batch_id, _, _ in failed})
+    together: dict[int, int] = {}
+    if ids:
+        together = dict(connection.execute(statements.FAILED_TOGETHER, (dataset, ids)).fetchall())
+    failures: dict[str, list[Failure]] = defaultdict(list)
+    for path, batch_id, began, ended in failed:
+        failures[path].append(Failure(began, ended, together.get(batch_id, 1)))
+    return {path: tuple(listed) for path, listed in failures.items()}
 
 
 def _rows_since(published_at: float, same_rows: Sequence[tuple[int, int | None, int | None]]) -> float:

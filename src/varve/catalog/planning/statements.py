@@ -45,17 +45,20 @@ MARKS = """
 # The last few failures since the current batch began. They ended by the clock of whoever asks, which may differ by
 # seconds from the server's: it is that process which waits until it is time to try again.
 FAILURES = """
-    select partition, began, ended, together from (
+    select partition, batch_id, began, ended from (
         select f.partition, extract(epoch from f.started_at)::float8 as began,
             (extract(epoch from coalesce(f.failed_at, f.started_at))
              + round(%s::numeric - extract(epoch from clock_timestamp())))::float8 as ended,
-            (select count(*) from varve.batch x
-             where x.dataset = f.dataset and x.batch_id = f.batch_id and x.state = 'failed') as together,
             row_number() over (partition by f.partition order by f.batch_id desc) as age, f.batch_id
         from varve.batch f left join varve.current c on (c.dataset, c.partition) = (f.dataset, f.partition)
         where f.dataset = %s and f.state = 'failed' and f.environment = '' and f.batch_id > coalesce(c.batch_id, 0)
           and (%s::text[] is null or f.partition = any(%s))
     ) failures where age <= %s order by partition, batch_id
+"""
+# How many partitions of each of these builds have failed; asked once of all, and not of each failure.
+FAILED_TOGETHER = """
+    select batch_id, count(*) from varve.batch
+    where dataset = %s and state = 'failed' and batch_id = any(%s) group by batch_id
 """
 ON_HOLD = """
     select partition, extract(epoch from since)::float8 from varve.hold

@@ -17,11 +17,11 @@ Not here: how long they are kept (retention.py).
 
 from __future__ import annotations
 
-import glob
 import io
 import json
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -30,6 +30,7 @@ import pyarrow.parquet as pq
 from varve.cdc.capture.batch_writer import BatchWriter, EventBatch
 from varve.cdc.event import Counts
 from varve.services.files import open_files, put_whole
+from varve.stores.folders.file_calls import at_once
 from varve.stores.folders.layout import MANIFEST
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 FOLDER = "_changes"
 # The list of change files that were taken long ago.
 _TAKEN = "taken.parquet"
+_BATCH = "events="
 _OF_TAKEN = pa.schema([
     ("events", pa.int64()), ("file", pa.string()), ("hash", pa.string()), ("last_lsn", pa.int64()),
     ("horizon_lsn", pa.int64()), ("horizon_seq", pa.int64()), ("late", pa.int64()),
@@ -54,10 +56,15 @@ def folder_of(root: str, dataset: str) -> str:
 
 @dataclass(frozen=True)
 class EventLog:
-    """The batches of one dataset under the lake's root."""
+    """The batches of one dataset under the lake's root.
+
+    Attributes:
+        seen: the batches whose manifests were read, by their folders: none is ever changed, and each is read once.
+    """
 
     root: str
     dataset: Dataset
+    seen: dict[str, EventBatch] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def folder(self) -> str:
@@ -70,33 +77,14 @@ class EventLog:
 
     def batches(self, generation: int, *, after: int = -1) -> list[EventBatch]:
         """The batches of a generation whose last LSN is higher than `after`, in order."""
-        files, _ = open_files(self.root)
-        folder = self.generation(generation)
-        if not files.exists(folder):
+        files, root = open_files(self.generation(generation))
+        if not files.exists(root):
             return []
-        batches = dict[str, EventBatch]()
-        for path in files.glob(f"{glob.escape(files._strip_protocol(folder))}/events=*/{MANIFEST}"):
-            try:
-                with files.open(path, "rt", encoding="utf-8") as file:
-                    manifest = json.load(file)
-            except FileNotFoundError:
-                # Retention has removed it since it was listed.
-                continue
-            location = f"{folder}/{path.rsplit('/', 2)[1]}"
-            batches[location] = EventBatch(
-                manifest["generation"],
-                manifest["kind"],
-                manifest["first_lsn"],
-                manifest["last_lsn"],
-                Counts(**manifest["counts"]),
-                location,
-                manifest["filenode"],
-                tuple(manifest["file"]),
-                tuple(manifest["horizon"]),
-                manifest["late"],
-                # Manifests of earlier versions of Varve do not have them.
-                tuple(manifest.get("others", {}).items()),
-            )
+        names = (path.rstrip("/").rsplit("/", 1)[-1] for path in files.ls(root, detail=False, refresh=True))
+        locations = [f"{self.generation(generation)}/{name}" for name in names if name.startswith(_BATCH)]
+        unread = [location for location in locations if location not in self.seen]
+        self.seen.update((batch.location, batch) for batch in at_once(partial(_batch, files), unread) if batch)
+        batches = {location: self.seen[location] for location in locations if location in self.seen}
         if all(batch.kind == "file" for batch in batches.values()):
             for batch in self.listed(generation):
                 batches.setdefault(batch.location, batch)
@@ -124,6 +112,7 @@ class EventLog:
         files, _ = open_files(self.root)
         if files.exists(folder := self.generation(generation)):
             files.rm(folder, recursive=True)
+        self.seen.clear()
 
     def captured(self, generation: int) -> int | None:
         """The LSN up to which the source's log is durable here; None where there is no batch."""
@@ -160,6 +149,29 @@ class EventLog:
         folder = f"{self.generation(generation)}/events={millis}"
         files.makedirs(folder)
         return BatchWriter(self.dataset.name, folder, generation, kind, tuple(columns))
+
+
+def _batch(files: Any, location: str) -> EventBatch | None:
+    """The batch in a folder; None where it was never captured, or retention has removed it since it was listed."""
+    try:
+        with files.open(f"{open_files(location)[1]}/{MANIFEST}", "rt", encoding="utf-8") as file:
+            manifest = json.load(file)
+    except FileNotFoundError:
+        return None
+    return EventBatch(
+        manifest["generation"],
+        manifest["kind"],
+        manifest["first_lsn"],
+        manifest["last_lsn"],
+        Counts(**manifest["counts"]),
+        location,
+        manifest["filenode"],
+        tuple(manifest["file"]),
+        tuple(manifest["horizon"]),
+        manifest["late"],
+        # Manifests of earlier versions of Varve do not have them.
+        tuple(manifest.get("others", {}).items()),
+    )
 
 
 def _listed_row(batch: EventBatch) -> dict[str, Any]:

@@ -55,6 +55,11 @@ class CatalogReader:
         paths = None if partitions is None else [partition.path for partition in partitions]
         return batches_of(self.connection.execute(statements.CURRENT, (dataset, paths, paths)))
 
+    def shown(self, dataset: str, partitions: Iterable[PartitionKey]) -> dict[str, Batch]:
+        """The current batch of each of these partitions in production, without its trace, which may be long."""
+        paths = [partition.path for partition in partitions]
+        return batches_of(self.connection.execute(statements.SHOWN, (dataset, paths, paths)))
+
     def in_flight(self, dataset: str) -> set[str]:
         """The partitions that a living run is building: their locks are taken, which those of a dead run are not."""
         return {path for (path,) in self.connection.execute(statements.IN_FLIGHT, (dataset, self.environment))}

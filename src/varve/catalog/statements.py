@@ -172,6 +172,7 @@ CURRENT = """
     ) b
     where c.dataset = %s and (%s::text[] is null or c.partition = any(%s)) order by c.partition
 """
+SHOWN = CURRENT.replace("b.inputs", "'[]'::jsonb")
 LAGGING = """
     select c.partition, c.batch_id, b.location, b.rows, b.bytes, b.run_id, b.published_at, b.inputs, b.content
     from varve.current c cross join lateral (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -40,11 +40,27 @@ from varve.stores.warehouse.tables import notes
 from varve.stores.warehouse.tables.naming import period_table, periods_schema
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from tests.support.workbench import Workbench
+    from varve.model.batch import Batch
     from varve.model.dataset import Dataset
+    from varve.model.partitions.key import PartitionKey
     from varve.services.settings import Settings
 
 WEEKLY = WarehouseOptions(indexes=(Index(("product",), unique=True),), compact=Period.WEEK)
+
+
+@dataclass(frozen=True)
+class Counted(Catalog):
+    """A catalog that counts the traces that are asked of it."""
+
+    traces: list[str] = field(default_factory=list)
+
+    def current(self, dataset: str, partitions: Iterable[PartitionKey] | None = None) -> dict[str, Batch]:
+        batches = super().current(dataset, partitions)
+        self.traces.extend(batches)
+        return batches
 
 
 @pytest.fixture
@@ -163,6 +179,20 @@ def test_readers_are_counted_by_the_tables_that_they_lock_not_by_the_partitions(
     monkeypatch.setattr(budget, "_CAPACITY", "select 10")
     with pytest.raises(VarveError, match="4 tables, and a query of it takes 11 locks"):
         shop.publish(sales, days(16, 16))  # type: ignore[arg-type]
+
+
+def test_a_publish_asks_for_the_traces_of_its_own_partitions_alone(catalog: Catalog, sales: Dataset) -> None:
+    counted = Counted(catalog.connection)
+    shop = Shop(counted)
+    shop.publish(sales, days(7, 30))  # type: ignore[arg-type]
+    assert together(shop, sales) == 3
+    counted.traces.clear()
+    shop.publish(sales, {key(29): [("pen", 5)], key(31): [("pen", 31)]})
+    # One of a week that is over: it is put together again, with the others of it.
+    shop.publish(sales, {key(15): [("pen", 6)]})
+    assert together(shop, sales) == 1
+    # All other partitions lie in the same leaf, and are shown by their tables alone.
+    assert set(counted.traces) == {key(day).path for day in (15, 29, 31)} | {key(day).path for day in range(14, 21)}
 
 
 def test_tables_that_a_shared_one_has_replaced_are_leftovers_and_nothing_else_is(

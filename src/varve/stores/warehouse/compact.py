@@ -17,12 +17,12 @@ import logging
 from collections import defaultdict
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 from psycopg import sql
 
+from varve.catalog.parts import Parts
 from varve.model.batch import BatchId
 from varve.model.errors import NOTHING_LOST, UnknownPartition, VarveError, VerifyFailed
 from varve.model.partitions.calendar import clock
@@ -71,20 +71,25 @@ def due(catalog: Catalog, dataset: Dataset) -> list[PeriodGroup]:
     if period is None:
         return []
     notes.ensure_tables(catalog.connection)
-    periods: dict[dt.date, list[Batch]] = defaultdict(list)
-    for path, batch in catalog.current(dataset.name).items():
+    periods: dict[dt.date, list[tuple[str, int, str | None]]] = defaultdict(list)
+    for share in notes.current_share(catalog.connection, dataset.name):
         try:
-            day = _day(dataset, dataset.partitioning.from_path(path))
+            day = _day(dataset, dataset.partitioning.from_path(share[0]))
         except UnknownPartition:
             # It has left the dimensions, and keeps its table until it is retired.
             continue
         if day is not None:
-            periods[period.of(day)].append(batch)
-    tables = BatchTables.of(catalog.connection, dataset.name, chain(*periods.values()))
+            periods[period.of(day)].append(share)
+    over = dict(sorted(periods.items())[:-1])
+    # A batch with tables of its own may have several: it grew.
+    alone = [(path, BatchId(number)) for shares in over.values() for path, number, table in shares if table is None]
+    grown = Parts(catalog.connection).of(dataset.name, alone)
     groups = []
-    for first_day, batches in sorted(periods.items())[:-1]:
-        if len(tables.of_all(batches)) > 1:
-            groups.append(PeriodGroup(first_day, tuple(batches)))
+    for first_day, shares in over.items():
+        own = sum(max(1, len(grown.get((path, number), ()))) for path, number, table in shares if table is None)
+        if own + len({table for *_, table in shares if table is not None}) > 1:
+            batches = catalog.shown(dataset.name, [made(parse_path(path)) for path, *_ in shares])
+            groups.append(PeriodGroup(first_day, tuple(batches.values())))
     return groups
 
 
@@ -181,7 +186,7 @@ def descriptions(connection: psycopg.Connection, dataset: Dataset, batches: Sequ
     """The descriptions of these batches, from the comments of their own tables or of tables that they shared before."""
     wanted = {(batch.partition, batch.batch_id.millis) for batch in batches}
     tables = [batch.location for batch in batches]
-    tables += sorted(set(notes.compacted(connection, dataset.name).values()))
+    tables += sorted(set(notes.shared_by(connection, dataset.name, sorted(wanted)).values()))
     by_batch = {}
     for (comment,) in connection.execute(_COMMENTS, (periods_schema(dataset), tables)):
         description = json.loads(comment)
@@ -218,7 +223,7 @@ def _swap(catalog: Catalog, dataset: Dataset, group: PeriodGroup, table: str) ->
         paths = [batch.partition for batch in group.batches]
         publish.refuse_long_holders(connection, projection.views_to_replace(connection, dataset, paths), milliseconds)
         keys = {path: made(parse_path(path)) for path in paths}
-        current = catalog.current(dataset.name, keys.values())
+        current = catalog.shown(dataset.name, keys.values())
         if not current:
             # All of it was withdrawn meanwhile: no view shows the table, and a sweep drops it.
             return

@@ -125,10 +125,11 @@ def plan(
         # By the clock: the last number may be lost with the catalog, while its leaves still exist.
         generation = max(generation + 1, int(time.time()))
         notes.set_generation(connection, dataset, generation)
-    shared_tables = _shared_table_by_path(catalog, dataset)
-    placed = notes.place(
-        connection, dataset, leaf_by_path, [path for path in paths if path not in leaf_by_path], shared_tables
-    )
+    new_paths = [path for path in paths if path not in leaf_by_path]
+    # What is replaced keeps its leaf, and nobody asks how much room there is.
+    shares = notes.current_share(connection, dataset.name) if new_paths else []
+    shared_tables = {path: table for path, _, table in shares if table is not None}
+    placed = notes.place(connection, dataset, leaf_by_path, new_paths, shared_tables)
     leaf_of = leaf_by_path | placed
     touched = (
         set(leaf_of.values())
@@ -180,7 +181,7 @@ def _leaves(
 ) -> dict[int, sql.Composed]:
     # From texts: a partition that has left the dimensions is shown until it is retired.
     keys = [made(parse_path(path)) for paths in members.values() for path in paths]
-    current = catalog.current(dataset.name, keys)
+    current = catalog.shown(dataset.name, keys)
     tables = BatchTables.of(catalog.connection, dataset.name, current.values())
     columns = _columns(catalog.connection, dataset, tables.of_all(current.values()))
     held = _held(catalog.connection, dataset, columns)
@@ -272,19 +273,6 @@ def _arms(  # noqa: PLR0917 - what an arm is made of
         shown = [path for path, shared_table in holds.items() if shared_table == table]
         all_of_it = len(shown) == held.get(table)
         yield view.shared_arm(dataset, wanted, table, columns[table], None if all_of_it else shown)
-
-
-def _shared_table_by_path(catalog: Catalog, dataset: Dataset) -> dict[str, str]:
-    """The shared table of each partition whose current batch lies in one."""
-    shared = notes.compacted(catalog.connection, dataset.name)
-    if not shared:
-        return {}
-    current = catalog.current(dataset.name)
-    return {
-        path: shared[path, batch.batch_id.millis]
-        for path, batch in current.items()
-        if (path, batch.batch_id.millis) in shared
-    }
 
 
 def _paths_of_leaf(leaf_of: dict[str, int], leaf: int) -> list[str]:

@@ -24,7 +24,7 @@ class BatchTables:
     """The tables of some batches of a dataset.
 
     Attributes:
-        shared: the shared table of a batch, by partition and batch id; of all batches of the dataset that have one.
+        shared: the shared table of each batch that has one, by partition and batch id.
         parts: the parts of batches that grew, by partition and batch id.
     """
 
@@ -35,7 +35,8 @@ class BatchTables:
     def of(cls, connection: psycopg.Connection, dataset: str, batches: Iterable[Batch]) -> BatchTables:
         """The tables of these batches."""
         keys = [(batch.partition, batch.batch_id) for batch in batches]
-        return cls(notes.compacted(connection, dataset), Parts(connection).of(dataset, keys))
+        shared = notes.shared_by(connection, dataset, [(path, batch_id.millis) for path, batch_id in keys])
+        return cls(shared, Parts(connection).of(dataset, keys))
 
     def shared_by(self, batch: Batch) -> str | None:
         """The table that it shares with other batches; None where it shares none."""

@@ -78,6 +78,18 @@ _MOVE = """
 _COMPACTED = (
     "select partition, batch_id, table_name from varve.compacted where dataset = %s order by table_name, partition"
 )
+# Each batch is looked up by its key and not joined, as its parts are (varve/catalog/parts.py).
+_SHARED_BY = """
+    select w.partition, w.batch_id, c.table_name from unnest(%s::text[], %s::bigint[]) as w (partition, batch_id)
+    cross join lateral (
+        select table_name from varve.compacted x
+        where (x.dataset, x.partition, x.batch_id) = (%s, w.partition, w.batch_id) offset 0
+    ) c
+"""
+_CURRENT_SHARE = """
+    select c.partition, c.batch_id, s.table_name
+    from varve.current c left join varve.compacted s using (dataset, partition, batch_id) where c.dataset = %s
+"""
 _COMPACTED_AT = "select partition, batch_id, compacted_at from varve.compacted where dataset = %s"
 _SET_COMPACTED = """
     insert into varve.compacted (dataset, partition, batch_id, table_name)
@@ -260,6 +272,20 @@ def compacted(connection: psycopg.Connection, dataset: str) -> dict[tuple[str, i
     """The shared table of each (partition, batch id) that has one."""
     rows = connection.execute(_COMPACTED, (dataset,)).fetchall()
     return {(partition, batch_id): table for partition, batch_id, table in rows}
+
+
+def shared_by(
+    connection: psycopg.Connection, dataset: str, batches: Sequence[tuple[str, int]]
+) -> dict[tuple[str, int], str]:
+    """The shared table of each of these (partition, batch id) that has one."""
+    paths, ids = [path for path, _ in batches], [batch_id for _, batch_id in batches]
+    rows = connection.execute(_SHARED_BY, (paths, ids, dataset)).fetchall()
+    return {(partition, batch_id): table for partition, batch_id, table in rows}
+
+
+def current_share(connection: psycopg.Connection, dataset: str) -> list[tuple[str, int, str | None]]:
+    """(partition, batch id, shared table) of what is current; None: its rows are in tables of its own."""
+    return connection.execute(_CURRENT_SHARE, (dataset,)).fetchall()
 
 
 def compacted_at(connection: psycopg.Connection, dataset: str) -> dict[tuple[str, int], dt.datetime]:

@@ -18,7 +18,7 @@ STORES := tests/stores tests/sources tests/catalog tests/services
 CLASSIC := tests/stores/test_stores.py tests/stores/lake/test_write.py tests/stores/lake/test_content.py \
   tests/stores/lake/test_projection.py tests/stores/lake/test_columns_read.py tests/stores/warehouse/test_load.py \
   tests/stores/warehouse/test_types.py tests/stores/warehouse/test_columns.py tests/sources tests/services \
-  tests/sql/test_unions.py
+  tests/sql/test_united_rows.py
 DAGSTER := tests/dagster/test_atomic_publish.py tests/dagster/test_failures.py tests/dagster/test_reading.py
 # Temporary files in memory, where there is enough of it.
 IN_MEMORY := $(BIN)/python -m tests.support.in_memory

@@ -1,4 +1,4 @@
-"""Rows of several queries over the same inputs, in one frame: in both modes of Spark."""
+"""Unions whose branches have constants: which partitions each branch reads, and what else is read because of them."""
 
 from __future__ import annotations
 
@@ -6,47 +6,105 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from varve.sql.partitions.comprehension import scopes_of
-from varve.sql.spark.execute import per_scope_rows, together_rows, union_all
+from varve.sql.sql_project import compiled
 from varve.sql.syntax.errors import SourceFile
-from varve.sql.syntax.header import parse
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from varve.sql.sql_asset import SqlAsset
 
-pytestmark = pytest.mark.spark
-
-HEADER = """
-CREATE DATASET t.x PARTITIONED BY (d STRING)
-FOR t IN TIMESERIES(INTERVAL 1 DAY, START '2022-03-01', END '2022-03-04') LET the_day = DATE_FORMAT(t, 'yyyy-MM-dd')
-INSERT (d = the_day) AS
-"""
-QUERIES = {
-    "of the author": "SELECT a.id, y.price FROM t.a a LEFT JOIN LATERAL "
-    "(SELECT b.product, b.price FROM t.b b WHERE b.day = a.day) y ON a.product = y.product WHERE a.day = the_day",
-    "of ours": "SELECT x.id, y.price FROM (SELECT DISTINCT a.id, a.product FROM t.a a WHERE a.day = the_day) x "
-    "LEFT JOIN (SELECT b.product, b.price FROM t.b b WHERE b.day = the_day) y ON x.product = y.product",
-}
-EXPECTED = [("2022-03-01", 1, 5), ("2022-03-02", 2, None), ("2022-03-02", 3, 7), ("2022-03-03", 4, None)]
+DAYS = "t IN TIMESERIES(INTERVAL 1 DAY, START '2022-03-01', END '2022-03-03')"
+OF_DAYS = f"PARTITIONED BY (day STRING) FOR {DAYS} LET day = DATE_FORMAT(t, 'yyyy-MM-dd') EXTERNAL"
+OF_BOTH = OF_DAYS.replace("(day STRING)", "(day STRING, region STRING)").replace(
+    " LET", ", region IN ('EU', 'US', 'APAC') LET"
+)
+OUT = f"""PARTITIONED BY (day STRING, region STRING)
+FOR {DAYS}, region IN ('EU', 'US')
+LET today = DATE_FORMAT(t, 'yyyy-MM-dd')
+INSERT (day = today)
+AS """
+WITH_RATES = "SELECT n, 'EU' AS place, day FROM shop.eu UNION ALL SELECT n, rates.region, day FROM shop.rates"
+BOTH = "SELECT n, 'EU' AS place, day FROM shop.eu UNION ALL SELECT n, 'US', day FROM shop.us"
 
 
-@pytest.mark.parametrize("query", QUERIES)
-@pytest.mark.parametrize("at_once", [1, 2])
-def test_rows_of_joins_that_look_sideways_are_put_together(spark: SparkSession, query: str, at_once: int) -> None:
-    a = [(1, "x", "2022-03-01"), (2, "x", "2022-03-02"), (3, "y", "2022-03-02"), (4, "y", "2022-03-03")]
-    b = [("x", 5, "2022-03-01"), ("y", 7, "2022-03-02"), ("x", 9, "2022-03-03")]
-    inputs = {
-        "t.a": spark.createDataFrame(a, "id INT, product STRING, day STRING"),
-        "t.b": spark.createDataFrame(b, "product STRING, price INT, day STRING"),
-    }
-    scopes = scopes_of(parse(SourceFile("t.sql", HEADER + QUERIES[query])))
-    tree = scopes.dataset.query
-    assert tree is not None
-    each = [scopes.of(key) for key in scopes.partitioning.keys()]  # noqa: SIM118 - no dict
-    if at_once == 1:
-        rows = per_scope_rows(spark, scopes, tree, each, inputs)
-    else:
-        # Two runs of a query over some partitions, as a backfill of more than are asked for at once has them.
-        halves = [together_rows(spark, scopes, tree, half, inputs) for half in (each[:2], each[2:])]
-        rows = union_all([half for half in halves if half is not None])
-    assert sorted(tuple(row) for row in rows.collect()) == EXPECTED
+def asset(query: str) -> SqlAsset:
+    texts = [f"CREATE DATASET shop.{name} (n INT) {OF_DAYS}" for name in ("eu", "us")]
+    texts += [f"CREATE DATASET shop.rates (n INT) {OF_BOTH}", f"CREATE DATASET shop.out {OUT} {query}"]
+    sources = [SourceFile(f"{place}.sql", text) for place, text in enumerate(texts)]
+    return compiled(sources, {})["shop.out"]
+
+
+def read_by(query: str, region: str) -> set[str]:
+    """What the partition of a region reads on the first day, without that day."""
+    out = asset(query)
+    key = out.dataset.partitioning.from_path(f"day=2022-03-01/region={region}")
+    keys = {name: out.dependency(name).upstream_of(key).keys for name in out.reads}
+    assert all(key.path.startswith("day=2022-03-01") for read in keys.values() for key in read)
+    return {f"{name[5:]}{key.path[14:]}" for name, read in keys.items() for key in read}
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        f"SELECT n FROM ({BOTH}) x WHERE place = :region AND day = today",
+        f"SELECT SUM(n) AS n FROM ({BOTH}) x WHERE day = today GROUP BY place HAVING place = :region",
+        (
+            f"WITH x AS ({BOTH}), y AS (SELECT MAX(n) AS n, place, day FROM x GROUP BY ALL) "
+            "SELECT n FROM y WHERE place = :region AND day = today"
+        ),
+        (
+            "SELECT n FROM (SELECT 'EU' AS place, * FROM shop.eu UNION SELECT 'US', * FROM shop.us) x "
+            "WHERE LOWER(place) = LOWER(:region) AND day = today"
+        ),
+        (
+            "SELECT n FROM shop.eu WHERE eu.day = today AND 'EU' = :region "
+            "UNION ALL SELECT n FROM shop.us WHERE us.day = today AND 'US' = :region"
+        ),
+    ],
+)
+def test_one_corrected_region_rebuilds_one_partition(query: str) -> None:
+    assert (read_by(query, "EU"), read_by(query, "US")) == ({"eu"}, {"us"})
+    out = asset(query)
+    for name, region in (("shop.eu", "EU"), ("shop.us", "US")):
+        (corrected, _) = out.upstreams[name].partitioning.keys()
+        readers = [key.path for key in out.dependency(name).readers_of(corrected).keys]
+        assert readers == [f"day=2022-03-01/region={region}"]
+
+
+@pytest.mark.parametrize(
+    ("query", "eu", "us"),
+    [
+        # A literal where the other branch has the partition column.
+        (f"SELECT n FROM ({WITH_RATES}) x WHERE place = :region AND day = today",
+         {"eu", "rates/region=EU"}, {"rates/region=US"}),
+        # Regions as a list of constants, and as one with a second column that decides.
+        (("SELECT r.n FROM shop.rates r JOIN (SELECT 'EU' AS place UNION ALL SELECT 'US') c ON r.region = c.place "
+         "WHERE r.day = today"), {"rates/region=EU", "rates/region=US"}, {"rates/region=EU", "rates/region=US"}),
+        (("SELECT r.n FROM shop.rates r JOIN (SELECT 'APAC' AS place, 'EU' AS part UNION ALL SELECT 'US', 'US') c "
+         "ON r.region = c.place WHERE r.day = today AND c.part = :region"), {"rates/region=APAC"}, {"rates/region=US"}),
+        # The same as VALUES, with names, without, in a CTE; one row alone; a value of the scope; and rows of two types.
+        (("SELECT r.n FROM shop.rates r JOIN (VALUES ('EU'), ('US')) AS c(place) ON r.region = c.place "
+         "WHERE r.day = today"), {"rates/region=EU", "rates/region=US"}, {"rates/region=EU", "rates/region=US"}),
+        (("SELECT r.n FROM shop.rates r JOIN (VALUES ('APAC', 'EU'), ('US', 'US')) c ON r.region = c.col1 "
+         "WHERE r.day = today AND c.col2 = :region"), {"rates/region=APAC"}, {"rates/region=US"}),
+        (("WITH c(place) AS (VALUES ('APAC'), ('APAC')) SELECT r.n FROM shop.rates r JOIN c ON r.region = c.place "
+         "WHERE r.day = today"), *[{"rates/region=APAC"}] * 2),
+        (("SELECT r.n FROM shop.rates r JOIN VALUES ('APAC') AS c(place) ON r.region = c.place WHERE r.day = today"),
+         *[{"rates/region=APAC"}] * 2),
+        (("SELECT r.n FROM shop.rates r JOIN VALUES (:region), ('APAC') AS c(place) ON r.region = c.place "
+         "WHERE r.day = today"), {"rates/region=EU", "rates/region=APAC"}, {"rates/region=US", "rates/region=APAC"}),
+        (("SELECT r.n FROM shop.rates r JOIN (VALUES ('EU'), (DATE'2022-03-01')) AS c(place) ON r.region = c.place "
+         "WHERE r.day = today"), *[{"rates/region=EU", "rates/region=US", "rates/region=APAC"}] * 2),
+        # The rates of the regions that the branches have.
+        ((f"SELECT r.n FROM shop.rates r JOIN ({BOTH}) x ON r.region = x.place AND r.day = x.day "
+         "WHERE x.day = today AND x.place = :region"), {"eu", "rates/region=EU"}, {"us", "rates/region=US"}),
+        # Rows of the left side stay without a partner: all are read.
+        (("SELECT r.n FROM shop.rates r LEFT JOIN (SELECT 'EU' AS place UNION ALL SELECT 'US') c ON r.region = c.place "
+         "WHERE r.day = today"), *[{"rates/region=EU", "rates/region=US", "rates/region=APAC"}] * 2),
+        # Two columns of a branch may have one name: a union goes by places.
+        (("SELECT n FROM (SELECT 'none' AS a, 'none' AS b, 0 AS n UNION ALL "
+         "SELECT rates.region AS k, rates.day AS k, n FROM shop.rates WHERE rates.day = today) x WHERE a = :region"),
+         {"rates/region=EU"}, {"rates/region=US"}),
+    ],
+)  # fmt: skip
+def test_constants_of_branches_say_what_else_is_read(query: str, eu: set[str], us: set[str]) -> None:
+    assert (read_by(query, "EU"), read_by(query, "US")) == (eu, us)

@@ -222,6 +222,17 @@ def test_retention_keeps_whole_windows_and_begins_with_one() -> None:
     assert "its window begins at 2026-11-27 00:00" in why_not_there(TRADING, instant("2026-11-27"), now)
 
 
+def test_retention_of_hours_goes_by_the_sessions_of_a_day_too() -> None:
+    sessions = Calendar.parse("sessions", "2026-11-23T09:30, 2026-11-23T13:00\n2026-11-23T13:00, 2026-11-23T16:00")
+    time = TimeDimension.of("session", sessions, "2026-11-23T09:30", timezone="America/New_York")
+    for now, kept in (
+        ("2026-11-23T15:59", "2026-11-23T09:30"),
+        # Three hours after its end, and not only at midnight.
+        ("2026-11-23T16:00", "2026-11-23T13:00"),
+    ):
+        assert kept_from(time, dt.timedelta(hours=3), float(instant(now))) == instant(kept), now
+
+
 def test_a_year_of_4_4_5_weeks_is_364_days_without_a_gap() -> None:
     windows = calendar_of(FISCAL, "UTC")
     assert [(end - start).days for start, end in FISCAL.windows] == [28, 28, 35] * 4

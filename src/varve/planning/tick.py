@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from varve.model.errors import VarveError, counted
-from varve.model.partitions.windows import retention_calendar
+from varve.model.partitions.windows import retention_calendars
 from varve.planning.judgement.code import SAME_CODE, CodeState, hold_reason
 from varve.planning.judgement.facts import NOTHING, WantedInputs
 from varve.planning.judgement.inputs import Read, instant, is_settled
@@ -160,7 +160,8 @@ class Tick:
         code = self._codes.get(name, SAME_CODE)
         upstreams = [edge_paths.edge.upstream for edge_paths in edges]
         times = [upstream.partitioning.time for upstream in upstreams if upstream.policy.retention is not None]
-        boundaries = [retention_calendar(time).following(int(self._at // 1)) for time in times if time is not None]
+        calendars = [each for time in times if time is not None for each in retention_calendars(time)]
+        boundaries = [calendar.following(int(self._at // 1)) for calendar in calendars]
         are_past = [past_retention(upstream, self._key_cache(upstream).key, self._at) for upstream in upstreams]
         for path in inside:
             window_end = timing.window_end(keys.key(path))

@@ -57,22 +57,25 @@ def there_from(time: TimeDimension, start: int) -> int:
     return start
 
 
-def retention_calendar(time: TimeDimension) -> WindowCalendar:
-    """The calendar from whose last boundary retention is counted back, so that it changes at each of them.
+def retention_calendars(time: TimeDimension) -> list[WindowCalendar]:
+    """The calendars from whose last boundary retention is counted back, so that it changes at each of them.
 
-    It is the dimension's own one, or the days of its zone where that has gaps and an end, in which time goes on too.
+    They are the dimension's own one and, where that has gaps and an end, in which time goes on too, the days of its
+    zone.
     """
-    return calendar_of(Grain.DAY, time.timezone) if time.calendar.has_gaps else time.calendar
+    days = [calendar_of(Grain.DAY, time.timezone)] if time.calendar.has_gaps else []
+    return [time.calendar, *days]
 
 
 def retired_until(time: TimeDimension, retention: dt.timedelta, now: float) -> int:
     """The end of the last window whose retention is over at `now`, or a moment before the next one's end.
 
-    It is counted back from the last boundary of `retention_calendar`; in whole days by the clock of the zone, of which
+    It is counted back from the last boundary of `retention_calendars`; in whole days by the clock of the zone, of which
     one may have 23 or 25 hours, and then in seconds.
     """
     days, seconds = divmod(int(retention.total_seconds()), 86_400)
-    boundary = pendulum.from_timestamp(retention_calendar(time).floor(int(now // 1)), tz=time.timezone)
+    last = max(calendar.floor(int(now // 1)) for calendar in retention_calendars(time))
+    boundary = pendulum.from_timestamp(last, tz=time.timezone)
     return int(boundary.subtract(days=days).timestamp()) - seconds
 
 

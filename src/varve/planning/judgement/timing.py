@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from varve.model.partitions.calendar import last_end
-from varve.model.partitions.windows import retention_calendar, retired_until, there_from
+from varve.model.partitions.windows import retention_calendars, retired_until, there_from
 from varve.model.reads import All, Latest
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ def followed_by_time(dataset: Dataset, graph: Graph) -> Iterator[WindowCalendar]
     if own is not None and (own.end_offset or follows):
         yield own.calendar
     if own is not None and policy.retention is not None:
-        yield retention_calendar(own)
+        yield from retention_calendars(own)
     if policy.schedule is not None:
         yield policy.schedule.calendar
     for edge in graph.edges[dataset.name]:
@@ -166,6 +166,6 @@ def followed_by_time(dataset: Dataset, graph: Graph) -> Iterator[WindowCalendar]
         if theirs is None:
             continue
         if edge.upstream.policy.retention is not None and edge.reads_all_windows:
-            yield retention_calendar(theirs)
+            yield from retention_calendars(theirs)
         if any(mapping.upstream is theirs and isinstance(mapping.rule, All | Latest) for mapping in mappings):
             yield theirs.calendar

@@ -123,7 +123,11 @@ def test_the_ui_is_served_until_it_is_ended_with_all_it_has_started(
     with (printed := tmp_path / "printed").open("w", encoding="utf-8") as output:
         process = subprocess.Popen(
             [VARVE, "ui", "--port", str(port), "--console-port", str(console_port)], cwd=tmp_path,
-            env={**environment, "VARVE_PROJECT": project.name, "VARVE_LANDING_ROOT": "here"},
+            # A proxy, which is not asked for what this machine says.
+            env={
+                **environment, "VARVE_PROJECT": project.name, "VARVE_LANDING_ROOT": "here",
+                "http_proxy": "http://127.0.0.1:1",
+            },
             stdout=output, stderr=subprocess.PIPE, text=True, start_new_session=True,
         )  # fmt: skip
     children: list[psutil.Process] = []

@@ -9,7 +9,7 @@ import os
 import signal
 import subprocess
 import sys
-import urllib.request
+from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -135,12 +135,15 @@ def _workspace(project: Project) -> list[str]:
 
 
 def _serves(port: int) -> bool:
-    """Whether the web server on the port answers."""
+    """Whether the web server on the port answers; asked of itself, whatever proxy the environment names."""
+    connection = HTTPConnection("127.0.0.1", port, timeout=1)
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/server_info", timeout=1) as answer:
-            return bool(answer.status == 200)
-    except OSError:
+        connection.request("GET", "/server_info")
+        return connection.getresponse().status == 200
+    except (OSError, HTTPException):
         return False
+    finally:
+        connection.close()
 
 
 def _end(children: Sequence[subprocess.Popen[bytes]]) -> None:

@@ -221,6 +221,22 @@ def test_a_look_at_what_failed_together_reads_each_failure_a_few_times(opened: C
             assert row[0] < 20_000
 
 
+def test_outages_however_many_hide_no_failure_that_counts(opened: Catalog) -> None:
+    key = PartitionKey.of(day=DAY.start.date())
+    Environments(opened.connection).create("trial", by="me")
+    for catalog in (opened, EnvironmentCatalog(opened.connection, "trial")):
+        for number in range(43):
+            build = begin(catalog, DAILY, key)
+            catalog.fail(build, "why", outage=number not in (1, 2, 42))
+            catalog.release(build)
+    for facts_of_all in (CatalogFacts(opened.connection), EnvironmentFacts(opened.connection, "trial", GRAPH)):
+        failures = facts_of_all.of("p.daily", [key.path])[key.path].failures
+        assert sum(not failure.outage for failure in failures) == 3
+        assert not failures[-1].outage
+        assert [failure.outage for failure in failures[-4:-1]] == [True] * 3
+        assert sorted(failures, key=lambda failure: failure.began) == list(failures)
+
+
 @pytest.mark.parametrize("ahead", [-3_600, 3_600])
 def test_it_is_tried_again_by_the_clock_of_whoever_waits_where_the_servers_is_another(
     opened: Catalog, monkeypatch: pytest.MonkeyPatch, ahead: int

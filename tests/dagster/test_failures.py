@@ -14,7 +14,7 @@ from tests.support.project import PROJECT
 from tests.support.sales import sales_dataset
 from varve.catalog.catalog import Catalog
 from varve.dagster.driver import RUN_CONFIG, failure_reason
-from varve.dagster.internal import only_step
+from varve.dagster.internal import StepFailure, only_step
 from varve.dagster.partitions.definitions import dataset_partitions_def
 from varve.dagster.runs import failures as explain
 from varve.dagster.runs.builds import Builds
@@ -124,7 +124,7 @@ def instance() -> Iterator[dg.DagsterInstance]:
 
 
 def failures_of(catalog: Catalog, run: dg.DagsterRun) -> list[str]:
-    statement = "select failure from varve.batch where run_id = %s and state = 'failed'"
+    statement = "select failure from varve.batch where run_id = %s and state = 'failed' and not outage"
     return [reason for (reason,) in catalog.connection.execute(statement, (run.run_id,))]
 
 
@@ -137,7 +137,7 @@ def test_a_failure_that_another_process_of_the_run_has_noted_is_not_noted_again(
     build = catalog.begin(sales, [failed], run_id=run.run_id, code_version="")
     catalog.fail(build, "no such table")
     catalog.release(build)
-    builds.note_failures(run, {"__".join(sales.name.split(".")): "no such table"}, instance)
+    builds.note_failures(run, {"__".join(sales.name.split(".")): StepFailure("no such table")}, instance)
     assert failures_of(catalog, run) == ["no such table"]
 
 
@@ -147,7 +147,9 @@ def test_a_failure_of_a_step_that_had_not_begun_a_build_is_noted_once(
 ) -> None:
     builds, run = failed_run({PARTITION_TAG: "2013-01-05|Paris"}, selects=selects)
     for _ in range(2):
-        builds.note_failures(run, {"__".join(builds.graph.in_order()[0].name.split(".")): "no such column"}, instance)
+        builds.note_failures(
+            run, {"__".join(builds.graph.in_order()[0].name.split(".")): StepFailure("no such column")}, instance
+        )
     assert failures_of(catalog, run) == ["no such column"]
 
 
@@ -155,7 +157,9 @@ def test_a_failure_of_a_run_that_was_asked_for_no_partition_of_its_dataset_ends_
     catalog: Catalog, instance: dg.DagsterInstance
 ) -> None:
     builds, run = failed_run({PARTITION_TAG: "yesterday"})
-    builds.note_failures(run, {"__".join(builds.graph.in_order()[0].name.split(".")): "no such partition"}, instance)
+    builds.note_failures(
+        run, {"__".join(builds.graph.in_order()[0].name.split(".")): StepFailure("no such partition")}, instance
+    )
     assert failures_of(catalog, run) == []
 
 
@@ -175,7 +179,7 @@ def test_a_failure_of_a_range_of_a_set_is_noted_of_each_of_its_keys(
     tags = {RANGE_START_TAG: "C1", RANGE_END_TAG: "C4"}
     run = dg.DagsterRun("job", f"run-{uuid.uuid4()}", tags=tags)
     builds = Builds(Graph({rates.name: rates}, {rates.name: ()}, {}), SparkResource(), PROJECT.settings)
-    builds.note_failures(run, {f"{name}__rates": "no such host"}, instance)
+    builds.note_failures(run, {f"{name}__rates": StepFailure("no such host")}, instance)
     statement = "select partition from varve.batch where run_id = %s and state = 'failed' order by 1"
     noted = [path for (path,) in catalog.connection.execute(statement, (run.run_id,))]
     assert noted == [f"currency=C{place}" for place in range(1, 5)]
@@ -202,6 +206,17 @@ def test_a_process_knows_whether_it_computes_one_step_of_its_run_or_several() ->
     both.execute_in_process()
     both.execute_in_process(op_selection=["second"])
     assert steps == [None, "second"]
+
+
+def test_a_step_that_could_not_reach_a_service_before_it_began_is_noted_as_that(
+    catalog: Catalog, instance: dg.DagsterInstance
+) -> None:
+    builds, run = failed_run({PARTITION_TAG: "2013-01-05|Paris"})
+    step = "__".join(builds.graph.in_order()[0].name.split("."))
+    builds.note_failures(run, {step: StepFailure("no such host", outage=True)}, instance)
+    statement = "select failure, outage from varve.batch where run_id = %s"
+    assert catalog.connection.execute(statement, (run.run_id,)).fetchall() == [("no such host", True)]
+    assert failures_of(catalog, run) == []
 
 
 def test_a_run_that_failed_is_told_by_its_cause_and_not_by_its_step() -> None:

@@ -123,12 +123,17 @@ def test_each_kind_of_condition_holds_where_its_facts_say_so_and_keeps_its_ident
                 "day=2026-06-01": Judgement(State.FAILED, "3 attempts failed"),
                 "day=2026-06-02": Judgement(State.BACKING_OFF, "tried again later"),
                 "day=2026-06-03": Judgement(State.CURRENT, ""),
+                # While it is tried once more, it is the same outage.
+                "day=2026-06-05": Judgement(State.IN_FLIGHT, "run 1 is on it", outages=3),
+                "day=2026-06-06": Judgement(State.BACKING_OFF, "tried again later", outages=7),
+                "day=2026-06-07": Judgement(State.BACKING_OFF, "tried again later", outages=2),
             }
         },
         # The last two are as they should be by now: one was judged so, the other one needs no judgement any more.
         expectations=[
             FailedExpectation(DAILY.name, f"day=2026-06-{day}", "Expectation a (n > 0)") for day in ("02", "03", "04")
         ],
+        outages={DAILY.name: "Spark cannot be used."},
         captures=[
             CaptureFacts(DAILY.name, "stopped", "a column was renamed", 2),
             CaptureFacts(DAILY.name, "running", behind_since=now - 901),
@@ -146,6 +151,7 @@ def test_each_kind_of_condition_holds_where_its_facts_say_so_and_keeps_its_ident
         ("not fresh", "t.daily", "day=2026-06-10"),
         ("rejected arrival", "t.daily", "/in/a.csv"),
         ("given up", "t.daily", "day=2026-06-01"),
+        ("service away", "t.daily", ""),
         ("expectation fails", "t.daily", "day=2026-06-02"),
         ("capture lags", "t.daily", "stopped"),
         ("capture lags", "t.daily", "quarantine"),
@@ -158,6 +164,9 @@ def test_each_kind_of_condition_holds_where_its_facts_say_so_and_keeps_its_ident
     }
     assert held[AlertIdentity(AlertKind.REJECTED, "t.daily", "/in/a.csv")].text == "not taken (content): no header"
     assert held[AlertIdentity(AlertKind.DISK, "", "home")].text.startswith("95 % of 0.0 GB on one are in use")
+    assert held[AlertIdentity(AlertKind.AWAY, "t.daily", "")].text == (
+        "2 partitions tried 7 times in a row: a service could not be reached. Spark cannot be used."
+    )
     assert facts.known_kinds == set(AlertKind)
     # Later they are the same ones, though their texts may differ; of datasets that are not declared nothing is told.
     assert set(conditions(replace(facts, now=now + 60))) == set(held)
@@ -167,10 +176,11 @@ def test_each_kind_of_condition_holds_where_its_facts_say_so_and_keeps_its_ident
     # What one dataset lacks mutes no other one: nothing of it begins, and what could be told of it stays.
     unjudged = replace(facts, unjudged={DAILY.name})
     assert {kind for kind, _, _ in held} - {kind for kind, _, _ in conditions(unjudged)} == {
-        AlertKind.GIVEN_UP, AlertKind.EXPECTATION,
+        AlertKind.GIVEN_UP, AlertKind.AWAY, AlertKind.EXPECTATION,
     }  # fmt: skip
     assert unjudged.known_kinds == set(AlertKind)
-    assert unjudged.unknown == {(AlertKind.GIVEN_UP, DAILY.name), (AlertKind.EXPECTATION, DAILY.name)}
+    by_judgements = (AlertKind.GIVEN_UP, AlertKind.AWAY, AlertKind.EXPECTATION)
+    assert unjudged.unknown == {(kind, DAILY.name) for kind in by_judgements}
     assert AlertKind.EXPECTATION not in {kind for kind, _, _ in conditions(replace(facts, judgements=None))}
     unread = replace(facts, captures=[CaptureFacts(DAILY.name, "running", unread="the lake is away")])
     assert {subject for kind, _, subject in conditions(unread) if kind is AlertKind.CAPTURE} == {"log"}

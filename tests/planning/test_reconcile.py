@@ -221,6 +221,41 @@ def test_failures_back_off_exponentially() -> None:
     assert [second - first for first, second in pairwise(at)] == [70, 130]
 
 
+def test_a_service_that_is_away_for_hours_gives_nothing_up_and_halves_no_run() -> None:
+    landed = dataset("landed", DAY, landing=True)
+    simulation = world({landed: []})
+    simulation.away = True
+    for day in range(1, 9):
+        simulation.arrive("t.landed", f"day=2024-01-{day:02}", "a1")
+    launched = []
+    for _ in range(360):
+        launched += [simulation.now] * len(simulation.tick().runs)
+        simulation.advance(30)
+    # Three hours: soon at first, then each ten minutes.
+    assert 15 <= len(launched) <= 25
+    assert max(second - first for first, second in pairwise(launched)) <= 660
+    assert {len(run.partitions) for run in simulation.launched} == {8}
+    simulation.away = False
+    simulation.until_quiet()
+    assert simulation.contents == simulation.clean()
+    assert set(simulation.states("t.landed").values()) == {State.CURRENT}
+
+
+def test_failures_of_its_own_count_beside_outages_however_many_there_are() -> None:
+    landed = dataset("landed", DAY, landing=True)
+    day = "day=2024-01-01"
+    simulation = world({landed: []}, broken=lambda *_: True)
+    simulation.arrive("t.landed", day, "a1")
+    for away in (False, True, True, False, True, False):
+        simulation.away, before = away, len(simulation.launched)
+        while len(simulation.launched) == before:
+            simulation.tick()
+            simulation.advance(30)
+    simulation.until_quiet()
+    assert simulation.states("t.landed")[day] is State.FAILED
+    assert len(simulation.launched) == 6
+
+
 def test_a_mark_set_while_its_partition_is_built_survives_that_build() -> None:
     landed = dataset("landed", DAY, landing=True)
     simulation = world({landed: []})

@@ -49,6 +49,7 @@ class Flying:
     begins: float
     ends: float
     fails: bool
+    away: bool = False
     batch: int = 0
     traces: dict[str, tuple[tuple[str, str, str], ...]] = field(default_factory=dict)
 
@@ -60,6 +61,7 @@ class World:
     Attributes:
         now: seconds since 1970.
         broken: whether a build of (dataset, path) fails.
+        away: whether a service is that every build needs.
         lasts: how long a run lasts, in seconds; the first part of it waits in a queue.
     """
 
@@ -67,6 +69,7 @@ class World:
     now: float
     limits: Limits = LIMITS
     broken: Callable[[str, str], bool] = lambda *_: False
+    away: bool = False
     lasts: Callable[[Run], float] = lambda _: 30.0
     members: Members | None = None
     codes: Mapping[str, CodeState] | None = None
@@ -157,8 +160,8 @@ class World:
             self._made.add(made)
             self.set(name, path, run=f"run {len(self.launched)}")
         lasts = self.lasts(run)
-        fails = any(self.broken(name, partition.path) for partition in run.partitions)
-        self.flying.append(Flying(run, self.now + lasts / 3, self.now + lasts, fails))
+        fails = self.away or any(self.broken(name, partition.path) for partition in run.partitions)
+        self.flying.append(Flying(run, self.now + lasts / 3, self.now + lasts, fails, self.away))
 
     def advance(self, seconds: float) -> None:
         """Let time pass, and runs begin and end in it."""
@@ -266,7 +269,7 @@ class World:
         for path in paths:
             fact = self.fact(name, path)
             if flying.fails:
-                failure = Failure(flying.batch / 1000, self.now, len(paths))
+                failure = Failure(flying.batch / 1000, self.now, len(paths), flying.away)
                 self.set(name, path, run="", failures=(*fact.failures, failure))
                 continue
             self.builds[name, path] += 1

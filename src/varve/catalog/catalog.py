@@ -195,13 +195,20 @@ class Catalog(ProjectionProgress, CatalogReader):
                 GoingForward(self.connection).accept_returned(build.dataset, list(target_ids))
 
     def fail(
-        self, build: Build, reason: str, blamed: Mapping[str, str] | None = None, broken: Collection[str] = ()
+        self,
+        build: Build,
+        reason: str,
+        blamed: Mapping[str, str] | None = None,
+        broken: Collection[str] = (),
+        *,
+        outage: bool = False,
     ) -> int:
         """Mark the unpublished batches of the build as failed. Returns how many: 0 where the build has published.
 
         `broken` are the names of the expectations that rows of it broke. Where only some of its partitions are
         `blamed`, by their paths and with a reason of their own or none, the batches of the others are forgotten as if
-        they had not begun: those need not wait until they are tried again.
+        they had not begun: those need not wait until they are tried again. With `outage` it was
+        no attempt: a service was away.
         """
         with self.connection.transaction():
             of_build = (build.dataset.name, build.batch_id.millis)
@@ -214,6 +221,8 @@ class Catalog(ProjectionProgress, CatalogReader):
                 self.connection.execute(statements.NOTE_REASONS, (list(own), list(own.values()), *of_build))
             if broken and count:
                 self.connection.execute(statements.NOTE_BROKEN, (sorted(broken), *of_build))
+            if outage and count:
+                self.connection.execute(statements.NOTE_OUTAGE, of_build)
             return count
 
     def release(self, build: Build) -> None:

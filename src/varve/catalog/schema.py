@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 # The version that schema.sql makes.
 FIRST_VERSION = 9
 # The version that this Varve needs; each version above the first has a file `upgrade_<version>.sql`.
-VERSION = 22
+VERSION = 23
 # Version 8 was made by eight files that are one now: its tables are those of version 9.
 _SAME_AS_FIRST_VERSION = 8
 # The first version that says which code may use it; before, only code of the very same version might.

@@ -151,6 +151,7 @@ WITHDRAW = """
 """
 FAIL = _FAILED.format(which="b.dataset = %s and b.batch_id = %s", noted="")
 NOTE_BROKEN = "update varve.batch set broken = %s where dataset = %s and batch_id = %s and state = 'failed'"
+NOTE_OUTAGE = "update varve.batch set outage = true where dataset = %s and batch_id = %s and state = 'failed'"
 NOTE_REASONS = """
     update varve.batch b set failure = own.reason from unnest(%s::text[], %s::text[]) as own (partition, reason)
     where b.dataset = %s and b.batch_id = %s and b.partition = own.partition and b.state = 'failed'

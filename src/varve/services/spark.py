@@ -68,14 +68,6 @@ _GRANTED = {
     "spark.sql.files.ignoreCorruptFiles": "false",
     "spark.sql.files.ignoreMissingFiles": "false",
 }
-# What the client says of a server that is gone, and what a server says whose context has been stopped.
-_SIGNS_OF_LOSS = (
-    "StatusCode.UNAVAILABLE",
-    "failed to connect to all addresses",
-    "INVALID_HANDLE.SESSION_",
-    "stopped SparkContext",
-    "SparkContext was shut down",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,11 +141,6 @@ def checkpointed(frame: DataFrame) -> DataFrame:
     # The plan removes its rows from the server when it is collected: it has to ask the same one.
     kept._plan._spark_session = session
     return cast("DataFrame", type(kept)(kept._plan, session))
-
-
-def is_server_lost(error: Exception) -> bool:
-    """Whether an error of Spark says that its server is gone, or does not know our session any more."""
-    return any(sign in str(error) for sign in _SIGNS_OF_LOSS)
 
 
 def give_up_in_time(session: SparkSession, patience: Patience) -> None:

@@ -18,6 +18,7 @@ from tests.support.sales import DAY, PARIS, ZURICH, key, sales_dataset
 from varve.catalog.catalog import Catalog
 from varve.catalog.history.history import History
 from varve.catalog.recovery.recovery import recover
+from varve.dagster.internal import StepFailure
 from varve.dagster.runs.builds import Builds
 from varve.dagster.runs.spark import SparkResource
 from varve.model.dataset import Dataset, StoreKind
@@ -436,14 +437,14 @@ def test_a_run_that_is_ended_right_after_its_publish_takes_nothing_away(
     catalog.staged(build, store.stage(build, workbench.frame(sales, [(PARIS, "pen", 2)])))
     catalog.publish(build)
     # As Dagster does where a person terminates the run: an exception in whatever it was doing.
-    builds.abandon(OpenBuild(build, catalog), "terminated")
+    builds.abandon(OpenBuild(build, catalog), StepFailure("terminated"))
     assert [row[-2:] for row in workbench.read(sales)] == [("pen", 2)]
     unpublished = workbench.catalog()
     failing = workbench.begin(unpublished, sales, [PARIS])
     LakeStore(store.layout, unpublished, store.spark).stage(failing, workbench.frame(sales, []))
     folder = Path(store.layout.batch(sales, PARIS, failing.batch_id))
     assert folder.exists()
-    builds.abandon(OpenBuild(failing, unpublished), "terminated")
+    builds.abandon(OpenBuild(failing, unpublished), StepFailure("terminated"))
     assert not folder.exists()
 
 

@@ -95,7 +95,7 @@ _TRACES += _MADE_BY
 _FAILURES = """
     select f.partition, f.batch_id, extract(epoch from f.started_at)::float8,
         (extract(epoch from coalesce(f.failed_at, f.started_at))
-         + round(%(here)s::numeric - extract(epoch from clock_timestamp())))::float8
+         + round(%(here)s::numeric - extract(epoch from clock_timestamp())))::float8, f.outage
     from varve.batch f
     left join varve.overlay o on (o.environment, o.dataset, o.partition) = (f.environment, f.dataset, f.partition)
     where f.dataset = %(dataset)s and f.state = 'failed' and f.environment = %(environment)s

@@ -120,16 +120,19 @@ class CatalogFacts:
 
 
 def failures_of(
-    connection: psycopg.Connection, dataset: str, failed: Sequence[tuple[str, int, float, float]]
+    connection: psycopg.Connection, dataset: str, failed: Sequence[tuple[str, int, float, float, bool]]
 ) -> dict[str, tuple[Failure, ...]]:
-    """The failures of a dataset by partition, in the order of `failed`: partition, batch, when it began and ended."""
-    ids = sorted({batch_id for _, batch_id, _, _ in failed})
+    """The failures of a dataset by partition, in the order of `failed`.
+
+    A row has the partition, the batch, when it began and ended, and whether a service was away.
+    """
+    ids = sorted({batch_id for _, batch_id, *_ in failed})
     together: dict[int, int] = {}
     if ids:
         together = dict(connection.execute(statements.FAILED_TOGETHER, (dataset, ids)).fetchall())
     failures: dict[str, list[Failure]] = defaultdict(list)
-    for path, batch_id, began, ended in failed:
-        failures[path].append(Failure(began, ended, together.get(batch_id, 1)))
+    for path, batch_id, began, ended, outage in failed:
+        failures[path].append(Failure(began, ended, together.get(batch_id, 1), outage))
     return {path: tuple(listed) for path, listed in failures.items()}
 
 

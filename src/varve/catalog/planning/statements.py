@@ -42,14 +42,15 @@ MARKS = """
     join varve.backfill b on b.id = d.backfill
     where d.dataset = %s and (%s::text[] is null or d.partition = any(%s)) order by d.number
 """
-# The last few failures since the current batch began. They ended by the clock of whoever asks, which may differ by
+# The last few failures since the current batch began, and the last few outages: those count for nothing, and must not
+# hide the ones that do. They ended by the clock of whoever asks, which may differ by
 # seconds from the server's: it is that process which waits until it is time to try again.
 FAILURES = """
-    select partition, batch_id, began, ended from (
-        select f.partition, extract(epoch from f.started_at)::float8 as began,
+    select partition, batch_id, began, ended, outage from (
+        select f.partition, f.outage, extract(epoch from f.started_at)::float8 as began,
             (extract(epoch from coalesce(f.failed_at, f.started_at))
              + round(%s::numeric - extract(epoch from clock_timestamp())))::float8 as ended,
-            row_number() over (partition by f.partition order by f.batch_id desc) as age, f.batch_id
+            row_number() over (partition by f.partition, f.outage order by f.batch_id desc) as age, f.batch_id
         from varve.batch f left join varve.current c on (c.dataset, c.partition) = (f.dataset, f.partition)
         where f.dataset = %s and f.state = 'failed' and f.environment = '' and f.batch_id > coalesce(c.batch_id, 0)
           and (%s::text[] is null or f.partition = any(%s))

@@ -86,7 +86,7 @@ def _compute(sql_asset: SqlAsset) -> Callable[..., Any]:
             try:
                 frame = rows(sql_asset, context, opened, frames)
             except VarveError as error:
-                context.resources.builds.abandon(opened, str(error), blamed=error.reasons)
+                context.resources.builds.abandon(opened, error, blamed=error.reasons)
                 raise
         if (reused := _same_files(sql_asset, context, opened)) is not None and expectations.hold_in(reused):
             yield dg.Output(reused, metadata=lineage_metadata(sql_asset))

@@ -30,12 +30,12 @@ from varve.dagster.automation.reconciling import Reconciler, looked_up
 from varve.dagster.instance import sensor_daemon_seen
 from varve.dagster.partitions.sets_sensor import sets_of
 from varve.model.errors import counted
+from varve.observe.disks import disks_of
 from varve.planning.operations.conditions import AlertFacts, AlertLimits, conditions
 from varve.planning.operations.digest import digest
 from varve.planning.operations.quiet_hours import QuietHours
 from varve.planning.reconcile import overview
 from varve.services.channels import channels_of
-from varve.services.disks import disks_of
 from varve.services.postgres import connect
 
 if TYPE_CHECKING:
@@ -168,6 +168,7 @@ def read_facts(
         unjudged=plan.failed.keys(),
         unusable=_unusable(graph, connection, settings),
         expectations=catalog.failed_expectations(),
+        outages=catalog.outages(),
         captures=capture_facts(captured, connection, settings) if watching else None,
         projections=catalog.projections(),
         disks=_disks(settings) if watching else None,

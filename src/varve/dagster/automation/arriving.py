@@ -22,7 +22,8 @@ from varve.model.errors import BadInput
 from varve.planning.arrivals.arrivals import Rejected, Sorter, declaration_of, stamp_of
 from varve.planning.arrivals.landing_file import LandingFile, RejectionKind
 from varve.planning.run_requests import landing_source
-from varve.services.spark import is_server_lost, open_session
+from varve.services.outages import is_server_lost
+from varve.services.spark import open_session
 from varve.sources.external.read import open_external_table
 from varve.sources.landing.inspected import Inspected, content_of
 from varve.sources.landing.inspection import inspect

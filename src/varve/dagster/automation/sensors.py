@@ -194,6 +194,8 @@ def _noted(catalog: Catalog, graph: Graph, run: Run, ended: Ended) -> bool:
     except VarveError:
         # Another run has begun to build one of them: the next tick looks again.
         return False
-    catalog.fail(build, reason)
+    # Nobody has begun with these partitions: a machine, an image or the launcher was missing. Who cancels a run in the
+    # queue does not want it.
+    catalog.fail(build, reason, outage=ended.status == dg.DagsterRunStatus.FAILURE.value.lower())
     catalog.release(build)
     return True

@@ -24,6 +24,7 @@ from varve.catalog.environments.overlay import EnvironmentCatalog
 from varve.catalog.history.history import History
 from varve.catalog.planning.hashes import HashesOfBatches
 from varve.dagster.internal import (
+    StepFailure,
     run_assets,
     step_asset,
     step_identity,
@@ -37,8 +38,10 @@ from varve.dagster.runs.telling import Telling
 from varve.model.errors import NOTHING_LOST, AlreadyBuilding, OtherOwner, UnknownPartition, VarveError
 from varve.observe.log_lines import LogFields, set_fields
 from varve.planning.requested import ENVIRONMENT_TAG, LANDING_TAG, asked_partitions, refused, shown_partitions
+from varve.services.outages import is_outage
 from varve.services.postgres import connect
 from varve.services.settings import ContentHash
+from varve.stores.frames import spark_says
 from varve.stores.open import open_store
 from varve.stores.open_build import OpenBuild
 
@@ -108,11 +111,11 @@ class Builds:
                     # What the step says from now on is of the dataset that it computes.
                     set_fields(LogFields.of(open_build.build))
                 except BaseException as failure:
-                    self.abandon(open_build, str(failure))
+                    self.abandon(open_build, failure)
                     raise
             if why_not:
                 error = UnknownPartition(f"{dataset}: {why_not} {NOTHING_LOST} Ask for the others without it.")
-                self.abandon(self._open[identity], str(error))
+                self.abandon(self._open[identity], error)
                 raise error
         return self._open[identity]
 
@@ -256,18 +259,26 @@ class Builds:
         self.telling.ended()
 
     def abandon(
-        self, opened: OpenBuild, reason: str, *, discard: bool = True, blamed: Mapping[str, str] | None = None
+        self,
+        opened: OpenBuild,
+        error: BaseException | StepFailure,
+        *,
+        discard: bool = True,
+        blamed: Mapping[str, str] | None = None,
     ) -> None:
         """End a build that will not publish, and with `discard` remove what it has written, as far as possible.
+
+        `error` says why; an outage is no attempt at its partitions.
 
         `blamed` are the partitions that have failed, with reasons of their own, where that is known: the others are
         forgotten.
         """
+        reason, outage = error if isinstance(error, StepFailure) else (spark_says(error), is_outage(error))
         # Errors of the clean-up are suppressed: the first failure is the one to report, and no reader sees the rest.
         for build_or_rejected in opened.with_rejected:
             with contextlib.suppress(psycopg.Error, OSError):
                 has_failed = build_or_rejected.catalog.fail(
-                    build_or_rejected.build, reason, blamed or {}, build_or_rejected.broken_expectations
+                    build_or_rejected.build, reason, blamed, build_or_rejected.broken_expectations, outage=outage
                 )
                 # Where the catalog cannot be asked, nothing is told: the batch may have become current.
                 if has_failed:
@@ -279,25 +290,25 @@ class Builds:
                     )
         self.close(opened)
 
-    def abandon_all(self, failures: Mapping[str, str] | None = None) -> list[str]:
+    def abandon_all(self, failures: Mapping[str, StepFailure] | None = None) -> list[str]:
         """End the builds that a run leaves open: those of failed steps, and those that were kept back.
 
         `failures` are the reasons of failed steps, by step key. Returns the datasets that were kept back.
         """
-        kept_back = [opened.build.dataset.name for opened in self.staged()]
+        kept_back, failures = [opened.build.dataset.name for opened in self.staged()], failures or {}
+        of_another = StepFailure(
+            "another dataset that was to be published with it was not ready when the run ended",
+            any(failure.outage for failure in failures.values()),
+        )
+        without_word = StepFailure("the step ended before it had an output, and left no error")
         for (_, step), opened in list(self._open.items()):
-            self.abandon(
-                opened,
-                "another dataset that was to be published with it was not ready when the run ended"
-                if opened.staged
-                else (failures or {}).get(step) or "the step ended before it had an output, and left no error",
-            )
+            self.abandon(opened, of_another if opened.staged else failures.get(step, without_word))
         return kept_back
 
-    def note_failures(self, run: DagsterRun, failures: Mapping[str, str], instance: dg.DagsterInstance) -> None:
+    def note_failures(self, run: DagsterRun, failures: Mapping[str, StepFailure], instance: dg.DagsterInstance) -> None:
         """Note in the catalog why steps failed that had not begun a build; nothing else would note it."""
         by_step = {name.replace(".", "__"): dataset for name, dataset in self.graph.datasets.items()}
-        for step, reason in failures.items():
+        for step, (reason, outage) in failures.items():
             if step in self._begun_steps or step not in by_step:
                 continue
             dataset, environment = by_step[step], self.environment(run)
@@ -317,7 +328,7 @@ class Builds:
                     build = catalog.begin(dataset, partitions, run_id=run.run_id, code_version=code_version)
                     opened = OpenBuild(build, catalog)
                     self.telling.began(opened)
-                    catalog.fail(build, reason)
+                    catalog.fail(build, reason, outage=outage)
                     self.telling.failed(opened, reason)
                     catalog.release(build)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import dagster as dg
 
 from varve.catalog.living.leases import lease_lost
-from varve.dagster.internal import heartbeats_of, only_step, step_failures
+from varve.dagster.internal import StepFailure, heartbeats_of, only_step, step_failures
 from varve.dagster.leases.heartbeat import Heartbeats
 from varve.dagster.runs.builds import Builds
 
@@ -72,7 +72,7 @@ def _leased(context: dg.InitResourceContext, settings: Settings) -> Iterator[Non
             heartbeats.end(run_id)
 
 
-def _step_failures(context: dg.InitResourceContext) -> Mapping[str, str]:
+def _step_failures(context: dg.InitResourceContext) -> Mapping[str, StepFailure]:
     """Return why steps that this process computes failed, by step key.
 
     Empty, and logged, where Dagster's records cannot be read.

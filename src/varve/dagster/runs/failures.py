@@ -16,11 +16,12 @@ import psycopg
 
 from varve.catalog.catalog import Catalog
 from varve.catalog.living.leases import lease_lost
+from varve.dagster.internal import OUTAGE_METADATA
 from varve.dagster.leases.leases import leases_in
 from varve.model.errors import NOTHING_LOST, AlreadyBuilding, BadInput, ServiceUnavailable, VarveError
+from varve.services.outages import is_outage, is_server_lost
 from varve.services.postgres import connect
 from varve.services.secrets import redacted
-from varve.services.spark import is_server_lost
 from varve.sources.landing.bad_rows import explain_bad_row
 from varve.sql.spark.run_errors import run_message
 from varve.stores.frames import spark_errors, spark_says
@@ -43,7 +44,8 @@ def as_dagster_failure() -> Iterator[None]:
         yield
     except VarveError as error:
         # The message is complete; a chain of tracebacks would bury it.
-        raise dg.Failure(description=redacted(str(error)), allow_retries=False) from None
+        metadata = {OUTAGE_METADATA: True} if is_outage(error) else {}
+        raise dg.Failure(description=redacted(str(error)), metadata=metadata, allow_retries=False) from None
 
 
 @contextlib.contextmanager
@@ -56,23 +58,17 @@ def explained(opened: OpenBuild, settings: Settings) -> Iterator[None]:
     try:
         yield
     except spark_errors() as error:
-        if bad_row := explain_bad_row(build, str(error)):
-            raise bad_row from error
-        if row_text := (opened.row_error or run_message)(error):
-            raise BadInput(_with_excerpt(f"{build}: {redacted(row_text)}")) from error
-        if "No space left on device" in str(error):
-            raise _full_disk(build) from error
-        if is_server_lost(error):
-            reason = spark_says(error).strip().splitlines()[0]
-            raise VarveError(
-                f"{build}: Spark was lost: {reason} {NOTHING_LOST} "
-                "Run it again; the embedded server then starts by itself."
-            ) from error
+        if (explanation := _of_spark(opened, error)) is not None:
+            raise explanation from error
         if (redacted_text := redacted(str(error))) != str(error):
             # The driver's message has a password in its URL, and Dagster would store the whole chain of errors.
             raise VarveError(f"{build}: {redacted_text.strip().splitlines()[0]} {NOTHING_LOST}") from None
         raise
     except OSError as error:
+        if is_outage(error):
+            raise ServiceUnavailable(
+                f"{build}: a service cannot be reached: {redacted(str(error))}. {NOTHING_LOST}"
+            ) from error
         # Spark has written its files by then; the batch's description and files of empty partitions are written here.
         if error.errno == errno.ENOSPC:
             raise _full_disk(build) from error
@@ -88,6 +84,25 @@ def explained(opened: OpenBuild, settings: Settings) -> Iterator[None]:
             _publish_outcome(build, settings) if opened.catalog.connection.broken else f"{NOTHING_LOST} Run it again."
         )
         raise VarveError(f"{build}: PostgreSQL was lost: {redacted(str(error).strip())} {outcome}") from error
+
+
+def _of_spark(opened: OpenBuild, error: Exception) -> VarveError | None:
+    """What an error of Spark says about the build; None where it is not known."""
+    build = opened.build
+    if bad_row := explain_bad_row(build, str(error)):
+        return bad_row
+    if row_text := (opened.row_error or run_message)(error):
+        return BadInput(_with_excerpt(f"{build}: {redacted(row_text)}"))
+    if "No space left on device" in str(error):
+        return _full_disk(build)
+    reason = redacted(next(iter(spark_says(error).splitlines()), ""))
+    if is_server_lost(error):
+        return VarveError(
+            f"{build}: Spark was lost: {reason} {NOTHING_LOST} Run it again; the embedded server then starts by itself."
+        )
+    if is_outage(error):
+        return ServiceUnavailable(f"{build}: a service that Spark needs cannot be reached: {reason} {NOTHING_LOST}")
+    return None
 
 
 def _with_excerpt(text: str) -> str:

@@ -22,7 +22,7 @@ from varve.model.batch import Input
 from varve.model.errors import ExpectationFailed, VarveError
 from varve.stores.comparison import hash_replaced
 from varve.stores.expectations import audit
-from varve.stores.frames import spark_frame, spark_says
+from varve.stores.frames import spark_frame
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,7 +57,7 @@ class StoreIOManager(dg.IOManager):
                     opened.pre_publish_checks.append(partial(store.refuse_missing, upstream, batches))
                 return store.read(upstream, batches, edge.columns)
             except VarveError as error:
-                self._builds.abandon(opened, str(error), blamed=error.reasons)
+                self._builds.abandon(opened, error, blamed=error.reasons)
                 raise
 
     def handle_output(self, context: dg.OutputContext, obj: DataFrame | ReusedBatches) -> None:
@@ -88,7 +88,7 @@ class StoreIOManager(dg.IOManager):
                 is_kept = isinstance(error, ExpectationFailed)
                 for open_build in publishable:
                     blamed = getattr(error, "reasons", {}) if open_build is opened else {}
-                    self._builds.abandon(open_build, spark_says(error), discard=not is_kept, blamed=blamed)
+                    self._builds.abandon(open_build, error, discard=not is_kept, blamed=blamed)
                 raise
             key_of = build.dataset.partitioning.dagster_key
             by_key = {key_of(batch.partition): published_metadata(opened, batch) for batch in opened.staged}
@@ -134,7 +134,7 @@ class StoreIOManager(dg.IOManager):
             store.republish(replace(build, holds=False), reused.batches, reason=reason)
             Traces(opened.catalog.connection).forget(build)
         except BaseException as error:
-            self._builds.abandon(opened, str(error))
+            self._builds.abandon(opened, error)
             raise
         self._builds.telling.reused(opened, reused.batches)
         keys = {partition.path: build.dataset.partitioning.dagster_key(partition) for partition in build.partitions}

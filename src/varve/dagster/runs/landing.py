@@ -37,5 +37,5 @@ class LandingResource(dg.ConfigurableResource[None]):
                 allowed = reuse_allowed(context.run.tags)
                 return landing.read(opened, context.resources.spark.spark_session, reuse_allowed=allowed)
             except VarveError as error:
-                builds.abandon(opened, str(error), blamed=error.reasons)
+                builds.abandon(opened, error, blamed=error.reasons)
                 raise

@@ -16,11 +16,15 @@ if TYPE_CHECKING:
 
 
 class Failure(NamedTuple):
-    """A build that failed: when it began and ended, and how many partitions it computed together."""
+    """A build that failed: when it began and ended, and how many partitions it computed together.
+
+    An `outage` is no attempt at the partitions: a service that the run needs could not be reached.
+    """
 
     began: float
     ended: float
     together: int
+    outage: bool = False
 
 
 class Mark(NamedTuple):

@@ -46,6 +46,7 @@ class Judgement:
         together: the largest number of partitions in its run, as a larger run has failed; 0: no limit.
         backfill: whether only a mark of a backfill makes it due.
         changed: the inputs for which it is due; none where it is due for another reason.
+        outages: how many of the last attempts came to nothing because a service could not be reached.
     """
 
     state: State
@@ -57,6 +58,7 @@ class Judgement:
     together: int = 0
     backfill: bool = False
     changed: ChangedInputs = UNCHANGED
+    outages: int = 0
 
 
 # Of a partition whose only fact is a batch that was made from exactly the current inputs, as nearly all are.

@@ -10,6 +10,7 @@ Not here: its inputs (inputs.py), and which partitions are judged and when (tick
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from varve.model.batch import Input
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from varve.model.dataset import Dataset
-    from varve.planning.judgement.facts import Fact
+    from varve.planning.judgement.facts import Fact, Failure
     from varve.planning.judgement.inputs import Read
     from varve.planning.reasons import ChangedInputs
 
@@ -38,17 +39,24 @@ class RetryLimits:
     Attributes:
         attempts: a partition is given up after so many failures alone with the same inputs.
         first, most: seconds to wait after the first failure, doubled by each further one, and at most.
+        outage: seconds at most where a service is away, which comes back without a sign.
     """
 
     attempts: int = 3
     first: float = 30.0
     most: float = 3_600.0
+    outage: float = 600.0
 
     def after(self, failures: int) -> float:
         """Seconds to wait after so many failures."""
         return min(self.most, self.first * 2.0 ** min(failures - 1, 40))
 
+    def after_outages(self, outages: int) -> float:
+        """Seconds to wait after so many runs for which a service was away."""
+        return min(self.outage, self.after(outages))
 
+
+_AWAY = "a service could not be reached"
 _BY_EARLIER_CODE = "; by earlier code, which stays for windows before the boundary of FORWARD FROM"
 _OUTDATED = "made by other code than is deployed"
 _OUTDATED_ON_HOLD = f"{_OUTDATED}; `varve apply --rebuild` or `--forward-from` decides what follows"
@@ -74,7 +82,8 @@ def judge(  # noqa: PLR0911, PLR0912 - one for each state
     `scheduled_at` when its schedule lets it be computed, if not now.
     """
     if fact.run:
-        return Judgement(State.IN_FLIGHT, f"run {fact.run[:8]} is on it", pending=True)
+        away = _last_outages(fact.failures)
+        return Judgement(State.IN_FLIGHT, f"run {fact.run[:8]} is on it", pending=True, outages=away)
     if _is_before(dataset, fact, window_end, code):
         at = instant(code.since).isoformat(timespec="seconds")
         reason = f"its window was over when its dataset was first deployed, {at}, and CATCHUP is OFF"
@@ -296,13 +305,21 @@ def _allowed(
 def _tried(
     fact: Fact, cause: _ComputeReason, inputs: Inputs, *, since: float, now: float, patience: RetryLimits
 ) -> Judgement:
-    """Due, or not yet after failures. Only failures of the partition alone count against it; larger runs are halved."""
-    failures = [failure for failure in fact.failures if failure.began > since]
+    """Due, or not yet after failures. Only failures of the partition alone count against it; larger runs are halved.
+
+    Where a service was away, it is tried again for as long as that lasts.
+    """
+    tried = [failure for failure in fact.failures if failure.began > since]
+    failures = [failure for failure in tried if not failure.outage]
     alone = sum(failure.together == 1 for failure in failures)
     if alone >= patience.attempts:
         return Judgement(
             State.FAILED, f"{cause.reason}, but {alone} attempts failed; waits for other inputs, other code or a mark"
         )
+    if (away := _last_outages(tried)) and now < (until := tried[-1].ended + patience.after_outages(away)):
+        at = instant(until).isoformat(timespec="seconds")
+        reason = f"{cause.reason}, but {_AWAY} in the last {counted(away, 'attempt')}; tried again at {at}"
+        return Judgement(State.BACKING_OFF, reason, pending=True, until=until, outages=away)
     if failures and now < (until := failures[-1].ended + patience.after(len(failures))):
         at = instant(until).isoformat(timespec="seconds")
         reason = f"{cause.reason}, but {counted(len(failures), 'attempt')} failed; tried again at {at}"
@@ -324,4 +341,10 @@ def _tried(
         together=max(1, failures[-1].together // 2) if failures else 0,
         backfill=cause.backfill,
         changed=cause.changed,
+        outages=away,
     )
+
+
+def _last_outages(failures: Sequence[Failure]) -> int:
+    """How many of the last failures were outages: a service could not be reached."""
+    return sum(1 for _ in takewhile(lambda failure: failure.outage, reversed(failures)))

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
-from varve.model.errors import cut
+from varve.model.errors import counted, cut
 from varve.model.partitions.own_calendar import Calendar
 from varve.planning.arrivals.landing_file import RejectionKind
 from varve.planning.judgement.judgement import State
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 LONGEST = 500
 # So long before the last window of a calendar of one's own ends, people are told to write more of them.
 _CALENDAR_SECONDS = 30 * 86_400
+# After so many attempts in a row that came to nothing people are told that a service is away; the first may be chance.
+_OUTAGES = 3
 # Rejections that end by themselves as time passes, or that only repeat what another file of the partition has.
 _NO_ALERT = {RejectionKind.EARLY, RejectionKind.SETTLING}
 
@@ -40,6 +42,7 @@ class AlertKind(StrEnum):
     NOT_FRESH = "not fresh"
     REJECTED = "rejected arrival"
     GIVEN_UP = "given up"
+    AWAY = "service away"
     EXPECTATION = "expectation fails"
     CAPTURE = "capture lags"
     PROJECTION = "projection lags"
@@ -136,6 +139,7 @@ class AlertFacts:
         freshness: by dataset with FRESH WITHIN.
         judgements: by dataset and path, of unsettled partitions at least.
         unjudged: the datasets that could not be judged; what is told by their judgements neither begins nor ends.
+        outages: by dataset what the last run met that could not reach a service.
         unusable: datasets with open alerts that are declared, but cannot be used as they are written, or read such a
             dataset; nothing that is told of them begins or ends.
         daemon_seen: when Dagster's sensor daemon last gave a sign of life; 0.0: it does so now.
@@ -151,6 +155,7 @@ class AlertFacts:
     unjudged: Collection[str] = ()
     unusable: Collection[str] = ()
     expectations: Sequence[FailedExpectation] | None = None
+    outages: Mapping[str, str] = field(default_factory=dict)
     captures: Sequence[CaptureFacts] | None = None
     projections: Sequence[ProjectionFacts] | None = None
     disks: Sequence[DiskFacts] | None = None
@@ -165,6 +170,7 @@ class AlertFacts:
             AlertKind.NOT_FRESH: self.freshness,
             AlertKind.REJECTED: self.rejected,
             AlertKind.GIVEN_UP: self.judgements,
+            AlertKind.AWAY: self.judgements,
             AlertKind.EXPECTATION: None if self.judgements is None else self.expectations,
             AlertKind.CAPTURE: self.captures,
             AlertKind.PROJECTION: self.projections,
@@ -177,7 +183,7 @@ class AlertFacts:
     @property
     def unknown(self) -> frozenset[tuple[AlertKind, str]]:
         """The kinds whose facts could not be read of one dataset, with that dataset."""
-        by_judgements = (AlertKind.GIVEN_UP, AlertKind.EXPECTATION)
+        by_judgements = (AlertKind.GIVEN_UP, AlertKind.AWAY, AlertKind.EXPECTATION)
         return frozenset(
             {(kind, name) for kind in by_judgements for name in self.unjudged}
             | {(AlertKind.CAPTURE, capture.dataset) for capture in self.captures or () if capture.unread}
@@ -187,8 +193,8 @@ class AlertFacts:
 def conditions(facts: AlertFacts) -> dict[AlertIdentity, Condition]:
     """The conditions that hold by these facts, by identity; a pure function."""
     listed = (
-        *_not_fresh(facts), *_rejected(facts), *_given_up(facts), *_expectations(facts), *_captures(facts),
-        *_projections(facts), *_disks(facts), *_daemon(facts), *_calendars(facts),
+        *_not_fresh(facts), *_rejected(facts), *_given_up(facts), *_away(facts), *_expectations(facts),
+        *_captures(facts), *_projections(facts), *_disks(facts), *_daemon(facts), *_calendars(facts),
     )  # fmt: skip
     return {condition.identity: condition for condition in listed}
 
@@ -216,6 +222,16 @@ def _given_up(facts: AlertFacts) -> Iterator[Condition]:
         for path, judgement in judgements.items():
             if judgement.state is State.FAILED:
                 yield _condition(AlertKind.GIVEN_UP, name, path, judgement.reason)
+
+
+def _away(facts: AlertFacts) -> Iterator[Condition]:
+    """One condition for each dataset: an outage is that of all of its partitions, which are tried one after another."""
+    for name, judgements in (facts.judgements or {}).items():
+        waiting = [judgement.outages for judgement in judgements.values() if judgement.outages >= _OUTAGES]
+        if waiting and name not in facts.unjudged:
+            tried = f"{counted(len(waiting), 'partition')} tried {max(waiting)} times in a row"
+            text = f"{tried}: a service could not be reached. {facts.outages.get(name, '')}"
+            yield _condition(AlertKind.AWAY, name, "", text)
 
 
 def _expectations(facts: AlertFacts) -> Iterator[Condition]:

@@ -33,6 +33,10 @@ _EXPECTATIONS = """
             and n.batch_id > b.batch_id and n.state not in ('building', 'staged'))
     order by 1, 2
 """
+_OUTAGES = """
+    select distinct on (dataset) dataset, failure from varve.batch
+    where state = 'failed' and outage and environment = '' and failure is not null order by dataset, batch_id desc
+"""
 # A partition lags since the first publication after the one that the Hive table shows; where it shows nothing, since
 # the first after it was withdrawn. Which one it shows is not known of a partition without a batch, nor while it is
 # moved (0, -1): then it is the last.
@@ -89,6 +93,10 @@ class AlertCatalog:
     def failed_expectations(self) -> list[FailedExpectation]:
         """The partitions whose newest build has failed by an expectation."""
         return [FailedExpectation(*row) for row in self.connection.execute(_EXPECTATIONS)]
+
+    def outages(self) -> dict[str, str]:
+        """By dataset, what the last run met that could not reach a service."""
+        return dict(self.connection.execute(_OUTAGES).fetchall())
 
     def projections(self) -> list[ProjectionFacts]:
         """The Hive tables and Iceberg tables that do not show what is current."""

@@ -1,0 +1,139 @@
+"""A service that is away uses up no attempts: what a run notes of it, and what the next look makes of that."""
+
+import socket
+import uuid
+from contextlib import closing
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import dagster as dg
+import pendulum
+import pytest
+from pyspark.sql import DataFrame
+
+from tests.dagster import group_run
+from varve.catalog.catalog import Catalog
+from varve.catalog.history.alerts.facts import AlertCatalog
+from varve.catalog.planning.facts import CatalogFacts
+from varve.dagster.assets.datasets import DatasetAsset, dataset_asset, graph_of
+from varve.dagster.definitions import build_defs
+from varve.dagster.runs.failures import explained
+from varve.model.errors import NOTHING_LOST, ServiceUnavailable
+from varve.model.policy import Policy
+from varve.planning.judgement.judgement import Judgement, State
+from varve.planning.reconcile import reconcile
+from varve.planning.tick import Limits
+from varve.stores.open_build import OpenBuild
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.support.workbench import Workbench
+    from varve.model.dataset import Dataset
+    from varve.services.settings import Settings
+
+pytestmark = pytest.mark.spark
+DAY = group_run.DAYS[0]
+
+
+def asset_of(body: "Callable[[dg.AssetExecutionContext], object]") -> DatasetAsset:
+    """A dataset without inputs whose function does this."""
+    dataset = group_run.datasets(f"away{uuid.uuid4().hex[:8]}")["lake_first"]
+
+    @dataset_asset(replace(dataset, policy=Policy(by_itself=True)))
+    def first(context: dg.AssetExecutionContext) -> DataFrame:
+        return body(context)  # type: ignore[return-value] - some fail before they have any
+
+    return first
+
+
+def run(asset: DatasetAsset, **options: object) -> dg.ExecuteInProcessResult:
+    job = build_defs([asset]).resolve_implicit_global_asset_job_def()
+    return job.execute_in_process(partition_key=DAY, raise_on_error=False, **options)  # type: ignore[arg-type]
+
+
+def judged(workbench: "Workbench", asset: DatasetAsset, *, later: float = 0.0) -> Judgement:
+    """The judgement of the day, so many seconds from now."""
+    graph = graph_of([asset])
+    now = pendulum.now("UTC").add(seconds=later)
+    with closing(workbench.catalog().connection) as connection:
+        plan = reconcile(graph, CatalogFacts(connection), now=now, limits=Limits())
+    return plan.judgements[asset.dataset.name][f"day={DAY}"]
+
+
+def notes(workbench: "Workbench", dataset: "Dataset") -> list[tuple[str, bool]]:
+    statement = "select failure, outage from varve.batch where dataset = %s order by batch_id"
+    with closing(workbench.catalog().connection) as connection:
+        return connection.execute(statement, (dataset.name,)).fetchall()
+
+
+def _rows(context: dg.AssetExecutionContext) -> object:
+    session = context.resources.spark.spark_session
+    return session.createDataFrame([(1, DAY)], "version INT, day STRING").selectExpr("version", "DATE(day) AS day")
+
+
+def test_a_spark_that_is_away_uses_up_no_attempt_and_is_told(
+    workbench: "Workbench", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asset = asset_of(_rows)
+    with monkeypatch.context() as patch:
+        patch.setenv("VARVE_SPARK_REMOTE", "sc://127.0.0.1:1")
+        for _ in range(4):
+            assert not run(asset).success
+    reasons, outages = zip(*notes(workbench, asset.dataset), strict=True)
+    assert outages == (True,) * 4
+    assert all("Spark (sc://127.0.0.1:1) cannot be used" in reason for reason in reasons), reasons
+    judgement = judged(workbench, asset)
+    assert judgement.state is State.BACKING_OFF
+    assert judgement.outages == 4
+    assert "a service could not be reached in the last 4 attempts; tried again at" in judgement.reason
+    assert judged(workbench, asset, later=601).state is State.DUE
+    with closing(workbench.catalog().connection) as connection:
+        told = AlertCatalog(connection).outages()
+    assert "Spark (sc://127.0.0.1:1) cannot be used" in told[asset.dataset.name]
+    assert run(asset).success
+    assert judged(workbench, asset).state is State.CURRENT
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        lambda _: socket.create_connection(("127.0.0.1", 1), timeout=5),
+        lambda context: context.resources.spark.spark_session.read.parquet("hdfs://nowhere.invalid:1/x"),
+    ],
+    ids=["of Python", "of Spark"],
+)
+def test_a_service_that_the_function_asks_itself_is_one_too(
+    workbench: "Workbench", body: "Callable[[dg.AssetExecutionContext], object]"
+) -> None:
+    asset = asset_of(body)
+    assert not run(asset).success
+    ((reason, outage),) = notes(workbench, asset.dataset)
+    assert outage, reason
+
+
+def test_what_spark_says_while_it_writes_is_told_as_that(workbench: "Workbench", settings: "Settings") -> None:
+    dataset = asset_of(_rows).dataset
+    with closing(workbench.catalog().connection) as connection:
+        catalog = Catalog(connection)
+        opened = OpenBuild(
+            catalog.begin(dataset, [dataset.partitioning.from_dagster(DAY)], run_id="r", code_version=""), catalog
+        )
+        with pytest.raises(ServiceUnavailable) as refused, explained(opened, settings):
+            workbench.spark.read.parquet("hdfs://nowhere.invalid:8020/lake").collect()
+        catalog.fail(opened.build, "away")
+        catalog.release(opened.build)
+    assert str(refused.value).startswith(f"{opened.build}: a service that Spark needs cannot be reached: ")
+    assert "nowhere.invalid" in str(refused.value)
+    assert NOTHING_LOST in str(refused.value)
+
+
+def test_three_failures_of_the_partition_itself_still_give_it_up(workbench: "Workbench") -> None:
+    def body(context: dg.AssetExecutionContext) -> object:
+        raise ValueError(f"no rates for {context.partition_key}")
+
+    asset = asset_of(body)
+    for _ in range(3):
+        assert not run(asset).success
+    assert [outage for _, outage in notes(workbench, asset.dataset)] == [False] * 3
+    assert judged(workbench, asset).state is State.FAILED

@@ -13,9 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 import pendulum
+import psycopg
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 
 from tests.cli.shop import Shop
+from tests.stores.warehouse.test_roles import pooler
 from tests.support.project import ROOT
 from tests.support.workbench import Workbench
 from varve.catalog.catalog import Catalog
@@ -31,7 +34,7 @@ from varve.dagster.runs.storage_tables import opened_tables
 from varve.model.partitions.key import PartitionKey
 from varve.planning.reconcile import Limits, Planner
 from varve.project import Project
-from varve.services.postgres import connect
+from varve.services.postgres import connect, dagster_libpq_url
 
 if TYPE_CHECKING:
     from varve.services.settings import Settings
@@ -172,6 +175,24 @@ def test_the_tables_of_dagsters_storage_say_what_dagster_says(shop: Shop) -> Non
     (home / "dagster.yaml").write_text("telemetry:\n  enabled: false\n")
     with opened_tables(ours) as tables:
         assert tables is None
+
+
+def test_a_look_at_dagsters_storage_through_a_pooler_leaves_its_sessions_as_they_were(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours = Project.find(shop.root).settings
+    with open_instance(ours) as instance:
+        instance.add_dynamic_partitions("some", ["b"])
+    storage = dagster_libpq_url(ours)
+    user = str(conninfo_to_dict(storage)["user"])
+    names = ("default_transaction_read_only", "statement_timeout", "search_path", "TimeZone", "row_security")
+    with pooler(storage, user) as url, psycopg.connect(url, autocommit=True, prepare_threshold=None) as dagsters:
+        before = [dagsters.execute(f"show {name}".encode()).fetchone() for name in names]
+        monkeypatch.setenv("VARVE_DAGSTER_POSTGRES_URL", url)
+        with opened_tables(Project.find(shop.root).settings) as tables:
+            assert tables is not None
+            assert tables.keys_of_set("some") == ["b"]
+        assert [dagsters.execute(f"show {name}".encode()).fetchone() for name in names] == before
 
 
 @dg.job

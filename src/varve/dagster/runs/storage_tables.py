@@ -8,7 +8,7 @@ Not here: what a run is on (automation/reconciling.py).
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,7 @@ import yaml
 from varve.dagster.instance import dagster_home
 from varve.project import Project
 from varve.services.postgres import dagster_libpq_url
-from varve.services.sessions import open_session
+from varve.services.sessions import reading
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -56,13 +56,14 @@ def opened_tables(settings: Settings) -> Iterator[StorageTables | None]:
     if not _is_own(settings):
         yield None
         return
-    try:
-        connection = open_session(dagster_libpq_url(settings), application="varve plan")
-    except psycopg.Error:
-        # Dagster's own error says more.
-        yield None
-        return
-    with connection:
+    with ExitStack() as stack:
+        try:
+            # Dagster's storage may be reached through a pooler, whose sessions are Dagster's own.
+            connection = stack.enter_context(reading(dagster_libpq_url(settings), application="varve plan"))
+        except psycopg.Error:
+            # Dagster's own error says more.
+            yield None
+            return
         row = connection.execute("select to_regclass('runs'), to_regclass('dynamic_partitions')").fetchone()
         yield StorageTables(connection) if row is not None and None not in row else None
 

@@ -50,7 +50,7 @@ _STATE = """
     select v.version, coalesce((to_jsonb(v) ->> 'oldest')::int, v.version),
            coalesce((select jsonb_object_agg(key, extract(epoch from clock_timestamp()) - value::float8)
                      from jsonb_each_text(to_jsonb(v) -> 'used')), '{}'),
-           has_table_privilege('varve.schema_version', 'update'),
+           has_table_privilege('varve.schema_version', 'update') and not pg_is_in_recovery(),
            coalesce(current_setting('varve.upgrades', true), '') = 'automatic'
     from varve.schema_version v
 """
@@ -91,7 +91,7 @@ class CatalogState:
 
     Attributes:
         used: how many seconds ago code of each version was here.
-        may_note: whether this role may write it.
+        may_note: whether this role may write it, and this server: a standby is for those who only look.
         automatic: whether any process may upgrade it, as where Varve runs the server itself.
     """
 

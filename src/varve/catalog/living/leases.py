@@ -147,11 +147,22 @@ class Leases:
         row = self.connection.execute(_OF, (run_id,)).fetchone()
         return None if row is None else Lease(run_id, *row)
 
-    def dead_runs(self, run_ids: Collection[str]) -> set[str]:
+    def may_note(self) -> bool:
+        """Whether this server takes notes: who only looks may ask a standby."""
+        row = self.connection.execute("select pg_is_in_recovery()").fetchone()
+        return row is not None and not row[0]
+
+    def dead_runs(self, run_ids: Collection[str], *, notes: bool = True) -> set[str]:
         """Which of these runs count as dead.
 
         Before it answers, it marks the expired leases of all runs: as missed at the first look, as lost at a later one.
+        Without `notes` it marks none.
         """
+        if notes:
+            self._note_expired()
+        return {run_id for (run_id,) in self.connection.execute(_LOST, (sorted(run_ids),)).fetchall()}
+
+    def _note_expired(self) -> None:
         self.connection.execute(_MISS)
         beats = {"beats": BEATS_A_TERM}
         if overdue := [run_id for (run_id,) in self.connection.execute(_OVERDUE, beats).fetchall()]:
@@ -160,7 +171,6 @@ class Leases:
                 self.end_sessions(run_id)
             self.connection.execute(_LOSE, {"runs": overdue, "because": _EXPIRED, **beats})
             self.connection.execute(_FORGET)
-        return {run_id for (run_id,) in self.connection.execute(_LOST, (sorted(run_ids),)).fetchall()}
 
     def sessions(self, run_id: str) -> list[int]:
         """The process ids (of the server) of the sessions in which the run builds."""

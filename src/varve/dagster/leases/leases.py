@@ -48,11 +48,13 @@ def dead_runs(
     With `all_take`, every run takes a lease when it starts. So a run that Dagster calls started and that has no lease
     has died before it could take one, or is about to take it: a lease is entered for it here, which will expire. So
     does the lease of a run that somebody has asked for, and neither queued nor started: both follow within a moment.
+    A standby only says what is noted.
     """
     by_status = defaultdict(list)
     for run in runs:
         by_status[run.status].append(run.run_id)
-    if all_take:
+    notes = leases.may_note()
+    if all_take and notes:
         leases.keep(
             [run_id for status in _HAS_PROCESS for run_id in by_status[status]], UNKNOWN, settings.lease_seconds
         )
@@ -62,7 +64,7 @@ def dead_runs(
         was_started = (dg.DagsterRunStatus.QUEUED, dg.DagsterRunStatus.STARTING)
         leases.withdraw([run_id for status in was_started for run_id in by_status[status]], ASKED_ONLY)
     dead_reasons = {}
-    for run_id in leases.dead_runs([run_id for run_ids in by_status.values() for run_id in run_ids]):
+    for run_id in leases.dead_runs([run_id for run_ids in by_status.values() for run_id in run_ids], notes=notes):
         if lease := leases.of(run_id):
             dead_reasons[run_id] = (
                 f"the run counts as dead since {lease.lost_at:%Y-%m-%d %H:%M:%S} UTC, because {lease.lost_because}: "

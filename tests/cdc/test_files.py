@@ -430,8 +430,62 @@ def test_old_files_are_remembered_without_a_folder_for_each(
         swept()
         assert (folders(), len(log.batches(1))) == (0, 7)
         put(other, "2.jsonl", transaction(other, 20, ("I", 2, "b")))
+        # A run goes on until there is nothing new, and the next one looks at all of them.
+        assert capture.capture() is None
         with pytest.raises(BadInput, match="was taken, and has other content now"):
             capture.capture()
+
+
+def test_files_that_were_taken_are_neither_read_again_nor_listed_for_each_that_waits(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run read all of them: after a month of one a minute, 43,000 files each minute."""
+    monkeypatch.setattr(retention, "FEW_FILES", 3)
+    other = followed(lab, ChangeFormat.WAL2JSON)
+    read: Counter[str] = Counter()
+    listed: Counter[str] = Counter()
+    cat, info = LocalFileSystem.cat_file, LocalFileSystem.info
+
+    def counted_cat(files: LocalFileSystem, place: str, *args: object, **more: object) -> object:
+        read[place.rsplit("/", 1)[1]] += 1
+        return cat(files, place, *args, **more)
+
+    def counted_info(files: LocalFileSystem, place: str, **more: object) -> object:
+        listed[str(place).rsplit("/", 1)[1]] += 1
+        return info(files, place, **more)
+
+    monkeypatch.setattr(LocalFileSystem, "cat_file", counted_cat)
+    monkeypatch.setattr(FileCapture, "_info", lambda _, files, path: counted_info(files, path))
+    names = [f"{number}.jsonl" for number in range(1, 7)]
+    with other.catalog() as catalog:
+        log, positions = other.log(), Positions(catalog.connection)
+
+        def run() -> int:
+            """As a process does that has seen nothing yet."""
+            capture = FileCapture(other.captured, lab.settings.landing, positions, other.log())
+            return sum(1 for _ in iter(capture.capture, None))
+
+        for number, name in enumerate(names, 1):
+            put(other, name, transaction(other, number * 10, ("I", number, "a")))
+        assert run() == 6
+        # Once when it is taken, and once to see that it is still what was taken.
+        assert read == dict.fromkeys(names, 1)
+        assert listed == dict.fromkeys(names, 2)
+        assert run() == 0
+        assert read == dict.fromkeys(names, 1)
+        position = replace(positions.of(other.captured.dataset.name), applied_lsn=log.captured(1) or 0)
+        retention.sweep(log, position, keep_seconds=0)
+        assert len(log.listed(1)) == 6
+        assert run() == 0
+        assert read == dict.fromkeys(names, 1)
+        # One that was touched is read again, and is what it was.
+        folder = Path(lab.settings.landing) / "_changes" / other.captured.dataset.name.replace(".", "/")
+        os.utime(folder / "3.jsonl", (1, 1))
+        assert run() == 0
+        assert read == {**dict.fromkeys(names, 1), "3.jsonl": 2}
+        (folder / "4.jsonl").write_text((folder / "5.jsonl").read_text())
+        with pytest.raises(BadInput, match=r"4\.jsonl was taken, and has other content now"):
+            run()
 
 
 def die(*_: object, **__: object) -> None:

@@ -4,8 +4,9 @@
 
 Files of other names are left alone: one may be written under such a name, and renamed when it is whole. Each file is
 taken once, as a whole, in the order of names, as a batch of its own. A file whose name and hash were taken already is
-skipped. An event at or before the last one taken is late. A history inserts it at its place; without history it cannot
-be decided whether it still matters, so that it is left out and counted.
+skipped; it is read for its hash only where its size or time are others than when it was taken. An event at or before
+the last one taken is late. A history inserts it at its place; without history it cannot be decided whether it still
+matters, so that it is left out and counted.
 
 Not here: parsing a line (protocol/wal2json.py, protocol/debezium.py, protocol/change_events.py).
 """
@@ -65,7 +66,8 @@ class FileCapture:
         landing: the landing root.
         settle_seconds: how long a file must be unchanged before it is taken.
         step: called with the name of each step before the step is taken; for tests that stop there.
-        hashed: the hashes of files that were read, by path, size and time or tag: each is read once in a process.
+        looked_at: the names of taken files that were looked at since there was last nothing new: each is once, however
+            many files wait behind it.
     """
 
     captured: CapturedTable
@@ -74,7 +76,7 @@ class FileCapture:
     log: EventLog
     settle_seconds: float = 0.0
     step: Callable[[str], None] = lambda _: None
-    hashed: dict[tuple[object, ...], str] = field(default_factory=dict, repr=False, compare=False)
+    looked_at: set[str] = field(default_factory=set, repr=False, compare=False)
 
     @property
     def folder(self) -> str:
@@ -95,38 +97,39 @@ class FileCapture:
             self._begin()
         else:
             refuse_other_declaration(self.captured, position.declared)
-        hashes = dict(batch.file for batch in taken)
+        taken_by_name = {batch.file[0]: batch for batch in taken}
         files, root = open_files(self.folder)
         for path in sorted(files.glob(f"{glob.escape(root)}/*")):
             name = path.rsplit("/", 1)[1]
-            if not _is_change_file(name):
+            if not _is_change_file(name) or name in self.looked_at:
                 continue
             info = self._info(files, path)
             if self._is_unsettled(info):
                 return None
             refuse_link_out(dataset, path, f"{FOLDER}/{dataset.db}/{dataset.table}")
-            version = _version(path, info)
-            if name in hashes and self.hashed.get(version) == hashes[name]:
+            version, known = _version(info), taken_by_name.get(name)
+            if known is not None and version and version == known.file_version:
+                self.looked_at.add(name)
                 continue
             content = self._content(files, path)
             digest = hashlib.sha256(content).hexdigest()
-            if version:
-                self.hashed[version] = digest
-            if name in hashes:
-                if hashes[name] != digest:
+            if known is not None:
+                if known.file[1] != digest:
                     raise BadInput(
                         f"{self.captured.dataset}: {path} was taken, and has other content now. Nothing of it was "
                         "taken again. Put what is new into a file of another name."
                     )
+                self.looked_at.add(name)
                 continue
             self.step("read")
             events, others = self._events(path, content)
             self._refuse_split_transaction(path, events, taken)
             self.step("write")
             # Changes of other tables are no error: a dump of a whole database may be in the folder of each table.
-            batch = self._write(events, taken, (name, digest), others)
+            batch = self._write(events, taken, (name, digest), others, version)
             self.positions.looked(dataset.name)
             return batch
+        self.looked_at.clear()
         self.positions.looked(dataset.name)
         return None
 
@@ -237,7 +240,12 @@ class FileCapture:
                     )
 
     def _write(
-        self, events: list[ChangeEvent], taken: list[EventBatch], file: tuple[str, str], others: Counter[str]
+        self,
+        events: list[ChangeEvent],
+        taken: list[EventBatch],
+        file: tuple[str, str],
+        others: Counter[str],
+        version: str,
     ) -> EventBatch:
         last_place = max((batch.horizon for batch in taken), default=(-1, -1))
         in_time = [event for event in events if event.order > last_place]
@@ -249,7 +257,7 @@ class FileCapture:
             self.step("durable")
             # Batches are ordered by their last LSN, whatever the LSNs of late events are.
             last = max(horizon[0], 0, *[batch.last_lsn + 1 for batch in taken])
-            return writer.finish(last, file=file, horizon=horizon, late=late, others=others)
+            return writer.finish(last, file=file, horizon=horizon, late=late, others=others, file_version=version)
         except BaseException:
             writer.abandon()
             raise
@@ -272,8 +280,8 @@ def _decoded(content: bytes) -> str:
         raise BadInput(f"line {number} is no UTF-8 ({error}). Nothing was taken from it.") from error
 
 
-def _version(path: str, info: dict[str, object]) -> tuple[object, ...]:
-    """What changes whenever the content of a file does; () where nothing says that."""
+def _version(info: dict[str, object]) -> str:
+    """What changes whenever the content of a file does; "" where nothing says that."""
     changed = info.get("ETag") or info.get("etag") or info.get("mtime")
     # The time of a link is its own, whatever becomes of the file that it leads to.
-    return () if changed is None or info.get("islink") else (path, info.get("size"), changed)
+    return "" if changed is None or info.get("islink") else f"{info.get('size')} {changed}"

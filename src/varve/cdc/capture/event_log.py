@@ -45,7 +45,7 @@ _BATCH = "events="
 _OF_TAKEN = pa.schema([
     ("events", pa.int64()), ("file", pa.string()), ("hash", pa.string()), ("last_lsn", pa.int64()),
     ("horizon_lsn", pa.int64()), ("horizon_seq", pa.int64()), ("late", pa.int64()),
-    ("others", pa.map_(pa.string(), pa.int64())),
+    ("others", pa.map_(pa.string(), pa.int64())), ("version", pa.string()),
 ])  # fmt: skip
 
 
@@ -169,8 +169,9 @@ def _batch(files: Any, location: str) -> EventBatch | None:
         tuple(manifest["file"]),
         tuple(manifest["horizon"]),
         manifest["late"],
-        # Manifests of earlier versions of Varve do not have them.
+        # Manifests of earlier versions of Varve do not have these.
         tuple(manifest.get("others", {}).items()),
+        manifest.get("file_version", ""),
     )
 
 
@@ -179,6 +180,7 @@ def _listed_row(batch: EventBatch) -> dict[str, Any]:
     return {
         "events": int(batch.location.rpartition("=")[2]), "file": name, "hash": digest, "last_lsn": batch.last_lsn,
         "horizon_lsn": lsn, "horizon_seq": seq, "late": batch.late, "others": list(batch.others),
+        "version": batch.file_version,
     }  # fmt: skip
 
 
@@ -186,5 +188,5 @@ def _listed_batch(generation: int, folder: str, row: dict[str, Any]) -> EventBat
     return EventBatch(
         generation, "file", row["last_lsn"], row["last_lsn"], Counts(), f"{folder}/events={row['events']}",
         file=(row["file"], row["hash"]), horizon=(row["horizon_lsn"], row["horizon_seq"]), late=row["late"],
-        others=tuple(row["others"]),
+        others=tuple(row["others"]), file_version=row.get("version") or "",
     )  # fmt: skip

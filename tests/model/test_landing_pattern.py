@@ -80,7 +80,11 @@ def pattern(files: str, *dimensions: object, form: LandingFormat | None = None) 
     ],
 )  # fmt: skip
 def test_a_name_says_its_partition(files: str, dimensions: tuple[object, ...], name: str, path: str) -> None:
-    assert pattern(files, *dimensions).key(name).path == path
+    said = pattern(files, *dimensions)
+    assert said.key(name).path == path
+    # A run looks at what its partitions may be called, and at nothing else: it must miss no spelling.
+    wanted, (*folders, file) = said.wanted([said.key(name)]), name.split("/")
+    assert all(wanted.fit(depth, text) for depth, text in enumerate([*folders, said.stem(file)]))
 
 
 def test_the_name_of_a_moment_is_its_key_but_in_a_path_of_hive() -> None:
@@ -159,6 +163,20 @@ def test_whatever_a_key_holds_its_file_is_its_own(who: str, pattern: FilePattern
     name = pattern.name(key).replace("/*", "/part-1")
     assert name.count("/") == pattern.text.count("/")
     assert pattern.key(name) == key
+
+
+def test_the_names_of_very_many_partitions_are_any_name() -> None:
+    said = pattern("{day:%Y}/{day}.csv", DAY)
+    keys = [said.partitioning.key([DAY.value_at(DAY.first + day * 86_400)]) for day in range(700)]
+    few, many = said.wanted(keys[:2]), said.wanted(keys)
+    assert [few.fit(1, name) for name in ("2026-01-01.csv", "2026-01-02.csv", "2026-01-03.csv")] == [True, True, False]
+    assert (many.fit(1, "anything"), many.fit(0, "2027"), many.fit(0, "2028")) == (True, True, False)
+
+
+def test_a_column_of_time_without_the_others_says_nothing_of_the_partitions_that_are_wanted() -> None:
+    said = pattern("hour={hour}/{t}.csv", PARTS)
+    key = said.key("hour=7/2026-09-01T05.csv")
+    assert (key.path, said.wanted([key]).fit(0, "hour=7")) == ("day=2026-09-01/hour=5", True)
 
 
 def test_a_declared_format_needs_no_ending() -> None:

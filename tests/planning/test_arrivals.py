@@ -14,6 +14,7 @@ from varve.model.dataset import Dataset, StoreKind
 from varve.model.partitions.dimension import StaticDimension, TimeDimension
 from varve.model.partitions.key import PartitionKey
 from varve.model.partitions.partitioning import Partitioning
+from varve.model.partitions.windows import why_not_there
 from varve.model.policy import Policy
 from varve.model.schema import Column, ColumnType, Schema
 from varve.planning.arrivals.arrivals import HALF_WRITTEN_SECONDS, Arrived, Rejected, SortedFiles, Sorter, stamp_of
@@ -93,6 +94,26 @@ def test_what_is_of_no_partition_is_rejected_with_its_reason(key: str, kind: Rej
     assert taken(decisions) == ["day=2026-11-20"]
     assert decisions.rejected[f"/landing/{key}.csv"].kind is kind
     assert reason in decisions.rejected[f"/landing/{key}.csv"].reason
+
+
+@pytest.mark.parametrize("end_offset", [0, 1, 3])
+@pytest.mark.parametrize("kept", [None, dt.timedelta(days=5)])
+@pytest.mark.parametrize("tiling", ["0 9-17 * * 1-5", "@hourly", "@monthly"])
+def test_the_windows_that_are_there_are_those_for_which_there_is_no_reason(
+    tiling: str, kept: dt.timedelta | None, end_offset: int
+) -> None:
+    """Files that were taken are compared with the first and the last of them, at each look."""
+    start_text = "2026-01-01T09:00" if "9" in tiling else "2026-01-01"
+    declared = replace(TimeDimension.of("at", tiling, start_text, timezone=ZONE), end_offset=end_offset)
+    dataset = replace(DATASET, partitioning=Partitioning((declared,)), policy=Policy(retention=kept))
+    time = dataset.partitioning.time
+    assert time is not None
+    for now in (NOW, NOW - 0.5, NOW - 86_400, NOW + 1_800):
+        there = Sorter(dataset, {}, {}, None, now, SETTLE)._there
+        start = time.first
+        while start < NOW + 40 * 86_400:
+            assert (there[0] <= start < there[1]) == (not why_not_there(time, start, now, kept)), (start, now)
+            start = time.calendar.next_start(start)
 
 
 def test_a_series_whose_end_is_today_has_no_today() -> None:

@@ -111,10 +111,14 @@ def texts_of_dimension(
 def value_spelt(dimension: Dimension, text: str) -> Value:
     """The value that a text spells: escaped as Dagster does it, as Hive does it, or not at all."""
     value = dimension.parse(unquote(text))
-    spellings = {dagster_text(value), dagster_text(value).replace("/", "%2F"), escape(text_of(value)), text_of(value)}
-    if text not in spellings:
+    if text not in spellings(value):
         raise UnknownPartition(f"{text!r} is another spelling of {dagster_text(value)!r}; name it so.")
     return value
+
+
+def spellings(value: Value) -> set[str]:
+    """Every text that spells a value in a name."""
+    return {dagster_text(value), dagster_text(value).replace("/", "%2F"), escape(text_of(value)), text_of(value)}
 
 
 def window_written(dimension: Dimension, written: Sequence[tuple[str, str]]) -> Value:

@@ -14,7 +14,7 @@ import re
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice, pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import unquote
 
 from varve.model.errors import UnknownPartition, VarveError, some
@@ -30,12 +30,13 @@ from varve.model.landing.name_parts import (
     written_start,
 )
 from varve.model.landing.options import FORMAT_OF_ENDING, LandingOptions, ending_of, endings_of, split_compression
+from varve.model.landing.wanted_names import WantedNames
 from varve.model.partitions.dimension import TimeDimension
 from varve.model.partitions.key import escape, text_of
 from varve.model.partitions.partitioning import dagster_text
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from varve.model.partitions.dimension import Dimension
     from varve.model.partitions.key import PartitionKey, Value
@@ -44,6 +45,13 @@ if TYPE_CHECKING:
 # Enough windows to see that a format tells them apart.
 _WINDOWS_TRIED = 70
 _NAMES_KEPT = 200_000
+
+
+class NamedPartition(NamedTuple):
+    """The partition that a name stands for, and Dagster's spelling of it."""
+
+    key: PartitionKey
+    text: str
 
 
 @dataclass(frozen=True)
@@ -63,7 +71,9 @@ class FilePattern:
     endings: tuple[str, ...]
     ending_needed: bool
     # A folder is listed at every tick, and a hundred thousand names take seconds to take apart.
-    _keys: dict[str, PartitionKey] = field(init=False, repr=False, compare=False, default_factory=dict)
+    _known: dict[str, NamedPartition | UnknownPartition] = field(
+        init=False, repr=False, compare=False, default_factory=dict
+    )
 
     @classmethod
     def of(cls, options: LandingOptions, partitioning: Partitioning) -> FilePattern:
@@ -114,12 +124,12 @@ class FilePattern:
         names, ending = self.names_of(key), sent.removeprefix(self.stem(sent))
         return next((name for name in names if ending and name.endswith(ending)), names[0])
 
-    def names(self, keys: Iterable[PartitionKey]) -> Container[str] | None:
-        """The names of these partitions' files without endings; None where a name must be parsed instead."""
+    def wanted(self, keys: Sequence[PartitionKey]) -> WantedNames:
+        """The names that the files of these partitions may have, and perhaps some others."""
         if self.elements != (Field(""),):
-            return None
+            return WantedNames.of(self.elements, self.partitioning, keys)
         dagster_names = [self._dagster_name(key) for key in keys]
-        return {*dagster_names, *map(unquote, dagster_names)}
+        return WantedNames((frozenset(dagster_names).union(map(unquote, dagster_names)),))
 
     def stem(self, name: str) -> str:
         """A file name without the ending that may follow the pattern."""
@@ -127,11 +137,23 @@ class FilePattern:
 
     def key(self, name: str) -> PartitionKey:
         """The partition of a file. Raises UnknownPartition with the reason where its name fits none, or several."""
-        if name not in self._keys:
-            if len(self._keys) >= _NAMES_KEPT:
-                self._keys.clear()
-            self._keys[name] = self._parsed(name)
-        return self._keys[name]
+        return self.named(name).key
+
+    def named(self, name: str) -> NamedPartition:
+        """As `key`, with Dagster's spelling of it. A name is taken apart once, also one that fits no partition."""
+        known = self._known.get(name)
+        if known is None:
+            if len(self._known) >= _NAMES_KEPT:
+                self._known.clear()
+            try:
+                key = self._parsed(name)
+                known = NamedPartition(key, self.partitioning.to_dagster(key))
+            except UnknownPartition as error:
+                known = error.with_traceback(None)
+            self._known[name] = known
+        if isinstance(known, UnknownPartition):
+            raise type(known)(*known.args)
+        return known
 
     def _parsed(self, name: str) -> PartitionKey:
         stem = self.stem(name)
@@ -274,7 +296,12 @@ class FilePattern:
 
 def spelt_first(names: Mapping[str, PartitionKey], pattern: FilePattern) -> dict[PartitionKey, str]:
     """For each partition the file to take: the name that the pattern itself gives, else the shortest name."""
-    best: dict[PartitionKey, str] = {}
-    for name in sorted(names, key=lambda file: (file != pattern.name(names[file]), len(file), file)):
-        best.setdefault(names[name], name)
-    return best
+    first: dict[PartitionKey, str] = {}
+    doubled: dict[PartitionKey, list[str]] = {}
+    for name, key in names.items():
+        if (other := first.setdefault(key, name)) != name:
+            doubled.setdefault(key, [other]).append(name)
+    for key, files in doubled.items():
+        own = pattern.name(key)
+        first[key] = min((file != own, len(file), file) for file in files)[2]
+    return first

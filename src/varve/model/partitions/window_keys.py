@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _DATE = "%Y-%m-%d"
+# Of how many windows the starts are remembered.
+_REMEMBERED = 200_000
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,13 @@ class WindowKeys:
 
     def start_of(self, value: Value) -> int:
         """The start of a key's window, in seconds since 1970. Raises UnknownPartition where no window begins there."""
+        if (known := self._starts.get(value)) is None:
+            if len(self._starts) >= _REMEMBERED:
+                self._starts.clear()
+            known = self._starts[value] = self._start_of(value)
+        return known
+
+    def _start_of(self, value: Value) -> int:
         if self.value_type is dt.date and isinstance(value, dt.date) and (starts := self._starts_on(value)):
             return starts[0]
         return self.start_of_text(text_of(value))
@@ -124,6 +133,11 @@ class WindowKeys:
                     f"which does not say which window that is; try {better!r}."
                 )
         return ""
+
+    @cached_property
+    def _starts(self) -> dict[Value, int]:
+        """The starts of windows by their keys: whoever looks at the partitions again and again asks for the same."""
+        return {}
 
     @cached_property
     def _time_of_day(self) -> dt.timedelta:

@@ -9,13 +9,16 @@ Not here: the folders themselves (varve/sources/landing/landing.py), the content
 
 from __future__ import annotations
 
+import datetime as dt
 import hashlib
 from dataclasses import dataclass, field
+from functools import cached_property
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from varve.model.errors import OutsideDimension, UnknownPartition
 from varve.model.partitions.texts import command_words
-from varve.model.partitions.windows import WindowState, there_from, why_not_there, window_state
+from varve.model.partitions.windows import WindowState, kept_from, there_from, why_not_there, window_state
 from varve.planning.arrivals.growing import closed_since
 from varve.planning.arrivals.landing_file import RejectionKind
 
@@ -116,7 +119,7 @@ class Sorter:
         """The decision about each of the files."""
         decisions = SortedFiles()
         files_by_path: dict[str, tuple[PartitionKey, list[LandingFile]]] = {}
-        for file in sorted(files):
+        for file in sorted(files, key=attrgetter("changed_at", "key", "uri")):
             key = self._key(file)
             if isinstance(key, Rejected):
                 decisions.rejected[file.uri] = key
@@ -218,6 +221,9 @@ class Sorter:
         if time is None:
             return None
         start = time.start_of(time.value_in(key))
+        first, end = self._there
+        if first <= start < end:
+            return None
         why = why_not_there(time, start, self.now, self.dataset.policy.retention)
         if not why:
             return None
@@ -225,6 +231,14 @@ class Sorter:
             begins = there_from(time, start)
             return RejectionKind.EARLY, f"{why.split(',')[0]}; it is taken at {time.shown(begins)}", float(begins)
         return RejectionKind.OUTSIDE, f"{key}: {why}", None
+
+    @cached_property
+    def _there(self) -> tuple[int, int]:
+        """The instants between which windows begin that are partitions now, in seconds since 1970."""
+        time, retention = self.dataset.partitioning.time, self.dataset.policy.retention
+        assert time is not None
+        first = time.first if retention is None else kept_from(time, retention, self.now)
+        return first, time.known_until(dt.datetime.fromtimestamp(self.now, tz=dt.UTC))
 
     def _key(self, file: LandingFile) -> PartitionKey | Rejected:
         """The partition of a file, or the rejection of the file where it has none that can be taken now."""
@@ -236,7 +250,7 @@ class Sorter:
         if file.problem:
             return self.rejected(file, file.kind, file.problem, self._named(file))
         try:
-            key = self.dataset.partitioning.from_dagster(file.key)
+            key = file.partition or self.dataset.partitioning.from_dagster(file.key)
         except OutsideDimension as error:
             return self.rejected(file, RejectionKind.OUTSIDE, str(error))
         except UnknownPartition as error:

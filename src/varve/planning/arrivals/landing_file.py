@@ -6,8 +6,12 @@ Not here: what is done with it (arrivals.py).
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from varve.model.partitions.key import PartitionKey
 
 
 class RejectionKind(StrEnum):
@@ -39,6 +43,7 @@ class LandingFile:
         stamp: all that the folder lists of its state; where the stamp changes, the content may have changed.
         problem: why it cannot be a landing file, whatever its content; "" where it can. `kind` is the kind of reason.
         temporary: whether its name says that it is still being written.
+        partition: the partition that `key` spells, where whoever listed it has it at hand.
     """
 
     changed_at: float
@@ -49,6 +54,7 @@ class LandingFile:
     problem: str = ""
     kind: RejectionKind = RejectionKind.FORMAT
     temporary: bool = False
+    partition: PartitionKey | None = field(default=None, compare=False, repr=False)
 
     @property
     def token(self) -> str:

@@ -8,22 +8,26 @@ from __future__ import annotations
 
 import datetime as dt
 import errno
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+import os
+import stat
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from varve.model.errors import OutsideDimension, UnknownPartition
 from varve.model.landing.pattern import FilePattern, spelt_first
 from varve.planning.arrivals.landing_file import LandingFile, RejectionKind
-from varve.services.files import open_files
+from varve.services.files import is_local, open_files
 from varve.services.links import leads_out
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from fsspec import AbstractFileSystem
 
     from varve.model.dataset import Dataset
     from varve.model.landing.options import LandingOptions
+    from varve.model.landing.pattern import NamedPartition
+    from varve.model.landing.wanted_names import WantedNames
     from varve.model.partitions.key import PartitionKey
     from varve.model.partitions.partitioning import Partitioning
 
@@ -57,19 +61,14 @@ def listed(dataset: Dataset, folder: str, of: Sequence[PartitionKey] | None = No
     if kind != "directory":
         raise NotADirectoryError(errno.ENOTDIR, "a file lies where the folder of a dataset is expected", folder)
     pattern = pattern_of(dataset)
-    wanted_stems = None if of is None else pattern.names(of)
-    entries = [
-        (name, entry)
-        for name, entry in _walked(files, root, pattern, "")
-        if wanted_stems is None or pattern.stem(name) in wanted_stems
-    ]
-    keys: dict[str, PartitionKey] = {}
+    entries = list(_walked(files, root, pattern, None if of is None else pattern.wanted(of), ""))
+    named: dict[str, NamedPartition] = {}
     problems: dict[str, tuple[RejectionKind, str]] = {}
     for name, entry in entries:
         if name.endswith(_UNFINISHED):
             continue
         try:
-            keys[name] = pattern.key(name)
+            named[name] = pattern.named(name)
         except OutsideDimension as error:
             problems[name] = (RejectionKind.OUTSIDE, str(error))
         except UnknownPartition as error:
@@ -82,73 +81,115 @@ def listed(dataset: Dataset, folder: str, of: Sequence[PartitionKey] | None = No
         if printable(name) != name:
             problems[name] = (RejectionKind.FORMAT, "its name is no UTF-8; rename it.")
     taken = (
-        {} if pattern.many else spelt_first({name: key for name, key in keys.items() if name not in problems}, pattern)
-    )
+        {} if pattern.many
+        else spelt_first({name: of.key for name, of in named.items() if name not in problems}, pattern)
+    )  # fmt: skip
     for name, entry in entries:
-        key = keys.get(name)
-        if entry["type"] == "directory" and key is None and not pattern.folders:
+        key, key_text = named.get(name, (None, name))
+        if entry.type == "directory" and key is None and not pattern.folders:
             # A folder beside the files, for example an archive, is ignored.
             continue
         kind, problem = problems.get(name, (RejectionKind.FORMAT, ""))
         if key is not None and not problem and taken.get(key, name) != name:
             kind = RejectionKind.DUPLICATE
             problem = f"{taken[key]} is a file of the same partition, {key.path}, and is taken; remove one of them."
-        key_text = name if key is None else dataset.partitioning.to_dagster(key)
         yield LandingFile(
-            entry["changed_at"], printable(key_text), f"{folder}/{printable(name)}", entry.get("size") or 0,
-            entry["stamp"], problem, kind,
-            temporary=name.endswith(_UNFINISHED),
+            entry.changed_at, printable(key_text), f"{folder}/{printable(name)}", entry.size, entry.stamp, problem,
+            kind, temporary=name.endswith(_UNFINISHED), partition=key,
         )  # fmt: skip
 
 
 def printable(name: str) -> str:
     """The name of a file as it can be written: bytes that are no UTF-8, as of a Latin name, in hexadecimal digits."""
-    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    return name if name.isascii() else name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
-def _problem_of(dataset: Dataset, uri: str, entry: dict[str, Any]) -> str:
+class _Entry(NamedTuple):
+    """An entry of a folder; of a link, its target: `changed_at` and `stamp` are those of both."""
+
+    type: str
+    size: int
+    changed_at: float
+    stamp: str
+    linked: bool
+
+
+def _problem_of(dataset: Dataset, uri: str, entry: _Entry) -> str:
     """Why an entry of a folder cannot be a landing file, whatever its name is; "" where it can be one."""
-    if entry["type"] == "nothing":
+    if entry.type == "nothing":
         return "it is a link to nothing."
-    if entry["linked"] and leads_out(uri, f"{dataset.db}/{dataset.table}"):
+    if entry.linked and leads_out(uri, f"{dataset.db}/{dataset.table}"):
         return "it is a link out of the landing folder."
-    if entry["type"] != "file":
-        return f"a {entry['type']} lies where a file is expected."
+    if entry.type != "file":
+        return f"a {entry.type} lies where a file is expected."
     return ""
 
 
 def _walked(
-    files: AbstractFileSystem, folder: str, pattern: FilePattern, above: str
-) -> Iterator[tuple[str, dict[str, Any]]]:
+    files: AbstractFileSystem, folder: str, pattern: FilePattern, wanted: WantedNames | None, above: str
+) -> Iterator[tuple[str, _Entry]]:
     """Entries at the depth of the pattern, and files above it; with their names below the dataset's folder.
 
-    Folders that are links are not entered.
+    Folders that are links are not entered. Entries whose names are not wanted are left out without a look at them.
     """
     depth = above.count("/")
-    for entry in files.ls(folder, detail=True, refresh=True):
-        entry_name = entry["name"].rstrip("/").rsplit("/", 1)[-1]
+    of_folders = pattern.folders[depth] if depth < len(pattern.folders) else None
+    for entry_name, described in _contents(files, folder):
         if entry_name.startswith((".", "_")):
             continue
-        described = _entry(files, entry)
+        if wanted is not None and not wanted.fit(depth, entry_name if of_folders else pattern.stem(entry_name)):
+            continue
+        entry = described()
+        if entry is None:
+            continue
         name = f"{above}{entry_name}"
-        if described["type"] == "directory" and depth < len(pattern.folders):
-            if described["linked"] or not pattern.folders[depth].fullmatch(entry_name):
-                # Other folders beside the files are ignored; a link with the name of one of our folders is listed.
-                if pattern.folders[depth].fullmatch(entry_name):
-                    yield name, described
-                continue
-            yield from _walked(files, entry["name"], pattern, f"{name}/")
-        else:
-            yield name, described
+        if entry.type != "directory" or of_folders is None:
+            yield name, entry
+        elif of_folders.fullmatch(entry_name):
+            # Other folders beside the files are ignored; a link with the name of one of our folders is listed.
+            if entry.linked:
+                yield name, entry
+            else:
+                yield from _walked(files, f"{folder}/{entry_name}", pattern, wanted, f"{name}/")
 
 
-def _entry(files: AbstractFileSystem, entry: dict[str, Any]) -> dict[str, Any]:
-    """The description of an entry of a folder; for a link, that of its target."""
-    changed, target, linked = _changed_at(entry), entry, bool(entry.get("islink"))
+def _contents(files: AbstractFileSystem, folder: str) -> Iterator[tuple[str, Callable[[], _Entry | None]]]:
+    """The name of each entry of a folder, and what tells its description; None from it where it is gone by then.
+
+    On a disk of this machine the names are read at once, and each description is a call of its own.
+    """
+    if not is_local(files):
+        for info in files.ls(folder, detail=True, refresh=True):
+            yield info["name"].rstrip("/").rsplit("/", 1)[-1], partial(_entry, files, info)
+        return
+    with os.scandir(folder) as found:
+        entries = list(found)
+    for each in entries:
+        yield each.name, partial(_local_entry, files, each)
+
+
+def _local_entry(files: AbstractFileSystem, found: os.DirEntry[str]) -> _Entry | None:
+    """The description of an entry of a folder of this machine; None where it is gone."""
+    try:
+        if found.is_symlink():
+            return _entry(files, files.info(found))
+        state = found.stat(follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+    kind = "directory" if stat.S_ISDIR(state.st_mode) else "file" if stat.S_ISREG(state.st_mode) else "other"
+    created = getattr(state, "st_birthtime", state.st_ctime)
+    # What `_stamp` makes of fsspec's description, in a tenth of the time: the catalog has it of the files it took.
+    stamp = f"{state.st_size},{state.st_mtime},{created},{state.st_ino},,,,,"
+    return _Entry(kind, state.st_size, max(state.st_mtime, created), stamp, linked=False)
+
+
+def _entry(files: AbstractFileSystem, info: dict[str, Any]) -> _Entry:
+    """The description of an entry of a folder, from what its file system says of it."""
+    changed, target, linked = _changed_at(info), info, bool(info.get("islink"))
     if linked:
         # A link may be newer than its target, or the target newer than the link.
         try:
-            target = files.info(entry["name"])
+            target = files.info(info["name"])
         except FileNotFoundError:
             target = {"type": "nothing"}
         except PermissionError:
@@ -159,9 +200,7 @@ def _entry(files: AbstractFileSystem, entry: dict[str, Any]) -> dict[str, Any]:
                 raise
             target = {"type": "nothing"}
         changed = max(changed, _changed_at(target))
-    return {
-        **target, "name": entry["name"], "changed_at": changed, "linked": linked, "stamp": _stamp(entry, target)
-    }  # fmt: skip
+    return _Entry(target["type"], target.get("size") or 0, changed, _stamp(info, target), linked)
 
 
 def _stamp(*entries: dict[str, Any]) -> str:

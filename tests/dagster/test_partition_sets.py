@@ -72,6 +72,25 @@ class Shared:
         return sorted(self.sets.instance.get_dynamic_partitions(name))
 
 
+def test_a_look_at_a_set_parses_the_keys_that_came_since_the_last_one(
+    instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sensors look every few seconds, and a set may have a hundred thousand keys."""
+    number = fresh(int)
+    sets = PartitionSets(instance, [Partitioning((number,)), Partitioning((number, PART))])
+    instance.add_dynamic_partitions(f"varve/{number.set_name}", [*map(str, range(50)), "007", "no number"])
+    sets.follow()
+    parsed = list[str]()
+    parse = DynamicDimension.parse
+    monkeypatch.setattr(DynamicDimension, "parse", lambda self, text: parsed.append(text) or parse(self, text))  # type: ignore[func-returns-value]
+    for _ in range(2):
+        sets.follow()
+        assert sets.members() == {number.set_name: tuple(range(50))}
+    assert parsed == []
+    sets.add(number, [50])
+    assert (parsed, max(sets.members()[number.set_name])) == (["50"], 50)
+
+
 def fresh(value_type: type = str) -> DynamicDimension:
     """Return a dynamic dimension with a set of its own."""
     return DynamicDimension("tenant", f"tenants_{uuid.uuid4().hex[:8]}", value_type)

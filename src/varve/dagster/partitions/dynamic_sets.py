@@ -9,8 +9,8 @@ Not here: Dagster's definitions (definitions.py).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import unquote
 
 from varve.model.errors import UnknownPartition, VarveError
@@ -18,13 +18,16 @@ from varve.model.partitions.dimension import DynamicDimension, alike, alike_mess
 from varve.model.partitions.partitioning import base_set, dagster_text, fold_texts, set_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from dagster import DagsterInstance
 
     from varve.model.partitions.dimension import Members
     from varve.model.partitions.key import Value
     from varve.model.partitions.partitioning import Fold, Partitioning
+
+# Of how many keys of a set the texts are remembered.
+_REMEMBERED = 500_000
 
 
 @dataclass(frozen=True)
@@ -111,12 +114,11 @@ class PartitionSets:
         changes = []
         for dimension in self.dimensions.values():
             name = base_set(dimension)
-            for text in self.instance.get_dynamic_partitions(name):
-                for canonical in map(dagster_text, _parsed(dimension, [text])):
-                    if canonical != text:
-                        self.instance.add_dynamic_partitions(name, [canonical])
-                        self.instance.delete_dynamic_partition(name, text)
-                        changes.append(f"{name}: {text} is spelt {canonical}")
+            for text, (_, canonical) in _spelt(dimension, self.instance.get_dynamic_partitions(name)):
+                if canonical != text:
+                    self.instance.add_dynamic_partitions(name, [canonical])
+                    self.instance.delete_dynamic_partition(name, text)
+                    changes.append(f"{name}: {text} is spelt {canonical}")
         return changes
 
 
@@ -149,12 +151,40 @@ def _dimensions(partitionings: Iterable[Partitioning]) -> dict[str, DynamicDimen
     return by_set
 
 
-def _parsed(dimension: DynamicDimension, texts: Iterable[str]) -> list[Value]:
-    keys = []
+class _Known(NamedTuple):
+    """The key that a text of Dagster's spells, and the text that should spell it."""
+
+    key: Value
+    text: str
+
+
+@lru_cache(maxsize=256)
+def _known(dimension: DynamicDimension) -> dict[str, _Known | None]:
+    """What texts of a dimension have been found to spell: at each tick a set has the keys that it had."""
+    del dimension
+    return {}
+
+
+def _spelt(dimension: DynamicDimension, texts: Iterable[str]) -> Iterator[tuple[str, _Known]]:
+    """Each of the texts with the key that it spells; texts that are no key of the dimension are left out."""
+    known = _known(dimension)
     for text in texts:
-        try:
-            keys.append(dimension.parse(unquote(text)))
-        except UnknownPartition:
-            # Somebody added it by hand in the UI. A run of this partition fails with what is wrong with the key.
-            continue
-    return keys
+        if text not in known:
+            if len(known) >= _REMEMBERED:
+                known.clear()
+            known[text] = _looked_up(dimension, text)
+        if (spelt := known[text]) is not None:
+            yield text, spelt
+
+
+def _looked_up(dimension: DynamicDimension, text: str) -> _Known | None:
+    try:
+        key = dimension.parse(unquote(text))
+    except UnknownPartition:
+        # Somebody added it by hand in the UI. A run of this partition fails with what is wrong with the key.
+        return None
+    return _Known(key, dagster_text(key))
+
+
+def _parsed(dimension: DynamicDimension, texts: Iterable[str]) -> list[Value]:
+    return [spelt.key for _, spelt in _spelt(dimension, texts)]

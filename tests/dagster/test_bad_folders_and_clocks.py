@@ -21,7 +21,9 @@ import pytest
 from varve.catalog.catalog import Catalog
 from varve.catalog.planning.facts import CatalogFacts
 from varve.catalog.rejected import LeftOut, RejectedArrivals
+from varve.cli.problems.rejected import rejected_values
 from varve.dagster.assets.datasets import dataset_asset, graph_of
+from varve.dagster.automation.arrival_checks import arrival_check
 from varve.dagster.automation.arriving import ArrivalLook
 from varve.dagster.automation.requesting import acceptable
 from varve.model.batch import Input, StagedBatch
@@ -306,3 +308,20 @@ def test_a_clock_that_jumps_by_hours_takes_no_file_twice_and_forgets_no_batch(lo
     assert {path: arrived.stamp for path, arrived in look.catalog.arrived_files(dataset.name).items()} == seen
     # The runs are the same as before, so that Dagster launches none twice.
     assert {run.identity for run in look.runs(dataset)} == first
+
+
+def test_the_check_of_a_dataset_reads_what_is_refused_of_it_and_not_of_all(
+    look: Look, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine, other = arriving(DAY), arriving(DAY)
+    for dataset in (mine, other):
+        look.send(dataset, "misnamed")
+    look.at(mine, other)
+    monkeypatch.setattr(RejectedArrivals, "_all", mock.Mock(side_effect=AssertionError("those of all datasets")))
+    project = mock.Mock(settings=look.settings)
+    result = arrival_check(mine, project)()
+    assert isinstance(result, dg.AssetCheckResult)
+    (uri,) = RejectedArrivals(look.catalog.connection).of(mine.name)
+    assert (result.passed, list(result.metadata)) == (False, [uri])
+    (told,) = rejected_values(look.catalog.connection, mine.name)
+    assert (told["dataset"], told["uri"]) == (mine.name, uri)

@@ -118,6 +118,10 @@ class RejectedArrivals:
         """The rejected arrivals of a dataset, by uri."""
         return {row[0]: _rejected(row) for row in self.connection.execute(_OF, (dataset,))}
 
+    def untaken(self, dataset: str) -> list[Rejected]:
+        """The rejected arrivals of a dataset, in order; without files that only have to settle first."""
+        return [each for _, each in sorted(self.of(dataset).items()) if each.kind is not RejectionKind.SETTLING]
+
     def all(self) -> list[tuple[str, Rejected]]:
         """(dataset, rejected arrival) of all datasets, in order; without files that only have to settle first."""
         return [each for each in self._all() if each[1].kind is not RejectionKind.SETTLING]

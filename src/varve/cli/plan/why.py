@@ -87,9 +87,8 @@ def why_of(
     left_out = [entry for entry in left_out_values(open_plan.connection) if entry["dataset"] == dataset.name]
     rejected_rows = rejected_row_values(open_plan.connection, dataset.rejected_of or dataset.name, key.path)
     rejected = [
-        arrival for arrival in rejected_values(open_plan.connection)
-        if (arrival["dataset"], arrival["partition"]) == (dataset.name, key.path)
-    ]  # fmt: skip
+        arrival for arrival in rejected_values(open_plan.connection, dataset.name) if arrival["partition"] == key.path
+    ]
     capture = _capture(dataset, open_plan)
     absence_reason = why_not(dataset, key, now=pendulum.now("UTC").timestamp(), members=open_plan.members)
     return {

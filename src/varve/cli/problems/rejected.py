@@ -23,10 +23,14 @@ if TYPE_CHECKING:
 _LISTED = 20
 
 
-def rejected_values(connection: psycopg.Connection) -> list[dict[str, Any]]:
-    """Return everything that arrived and is not taken, as plain values; empty where the catalog lacks the table."""
+def rejected_values(connection: psycopg.Connection, dataset: str | None = None) -> list[dict[str, Any]]:
+    """Return what arrived and is not taken, of a dataset or of all, as plain values.
+
+    Empty where the catalog lacks the table.
+    """
+    arrivals = RejectedArrivals(connection)
     try:
-        rejected = RejectedArrivals(connection).all()
+        rejected = arrivals.all() if dataset is None else [(dataset, each) for each in arrivals.untaken(dataset)]
     except (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn):
         return []
     return [

@@ -32,8 +32,7 @@ def arrival_check(dataset: Dataset, project: Project) -> dg.AssetChecksDefinitio
     def check() -> dg.AssetCheckResult:
         with connect(project.settings, application="varve checks") as connection:
             Catalog(connection).ensure_schema()
-            rejected_arrivals = RejectedArrivals(connection).all()
-        return checked(key, [arrival for name, arrival in rejected_arrivals if name == dataset.name])
+            return checked(key, RejectedArrivals(connection).untaken(dataset.name))
 
     return check
 

@@ -111,6 +111,23 @@ def test_a_key_with_brackets_that_somebody_typed_in_the_ui_is_told_as_it_was_typ
     assert keys(shop) == ["[/pen]"]
 
 
+def test_a_key_that_is_in_no_set_is_named_with_those_that_are_and_nothing_is_said_of_its_inputs(shop: Shop) -> None:
+    declare(shop)
+    shop.sell("2026-11-01", FIRST)
+    tick(shop)
+    reason = (
+        f"'pens' is no key of the set {shop.db}.products, which has 'ink', 'pen' (Did you mean pen?); "
+        f"`varve keys add {shop.db}.products pens` adds it"
+    )
+    told = shop.json("why", "shop.of_product", "product=pens")
+    assert (told["state"], told["reason"], told["reads"]) == ("missing", reason, [])
+    assert f"no run computes it now: {reason}" in shop.run("show", "shop.of_product", "product=pens").output
+    assert f"no run computes it now: {reason}" in shop.run("preview", "shop.of_product", "product=pens").output
+    assert shop.json("preview", "shop.of_product", "product=pen")["not_now"] is None
+    assert shop.json("show", "shop.of_product", "product=pen")["partition"]["not_now"] is None
+    assert shop.json("why", "shop.of_product", "product=pen")["reads"][0]["state"] == "current"
+
+
 def test_a_batch_is_read_once_and_every_step_may_be_the_last(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     declare(shop)
     shop.sell("2026-11-01", FIRST)

@@ -25,9 +25,9 @@ from varve.model.batch import BatchId, Input
 from varve.model.build import Build
 from varve.model.errors import BadInput, VarveError
 from varve.model.partitions.dimension import DynamicDimension
-from varve.model.partitions.windows import why_not_there
 from varve.planning.graph import PlannedReads
 from varve.planning.graph import edge as edge_of
+from varve.planning.requested import why_not
 from varve.services.postgres import connect
 from varve.services.spark import open_session, will_open_elsewhere
 from varve.sql.spark.run_errors import run_message
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from varve.model.dataset import Dataset
     from varve.model.partitions.dimension import Members
     from varve.model.partitions.key import PartitionKey
+    from varve.model.partitions.partitioning import Partitioning
     from varve.planning.graph import Edge
     from varve.services.settings import Settings
     from varve.sql.sql_asset import SqlAsset
@@ -189,7 +190,10 @@ def preview(
         # In classic mode the JVM of this process belongs to the thread that uses it.
         opening = opener.submit(open_session, settings) if settings.spark_master is None else None
         opened = OpenBuild(build, Catalog(connection))
-        chosen = [(edge, pin(opened, edge, members_of(settings, edge))) for edge in computation.edges]
+        chosen = [
+            (edge, pin(opened, edge, members_of(settings, *edge.dependency.partitionings)))
+            for edge in computation.edges
+        ]
         spark = open_session(settings) if opening is None else opening.result()
         frames = {
             edge.upstream.name: open_store(edge.upstream.store, settings, opened.catalog, lambda: spark).read(
@@ -224,22 +228,14 @@ def preview(
         tuple(sorted(build.inputs.get(partition, ()))),
         tuple(sorted(build.missing.get(partition, ()))),
         plan,
-        why_not_now(dataset, partition),
+        why_not(
+            dataset, partition, now=pendulum.now("UTC").timestamp(), members=members_of(settings, dataset.partitioning)
+        ),
     )
 
 
-def why_not_now(dataset: Dataset, partition: PartitionKey) -> str:
-    """Why a window is no partition yet, or no more, as a phrase; "" where it is one, and without windows."""
-    time = dataset.partitioning.time
-    if time is None:
-        return ""
-    now = pendulum.now("UTC").timestamp()
-    return why_not_there(time, time.start_of(time.value_in(partition)), now, dataset.policy.retention)
-
-
-def members_of(settings: Settings, edge: Edge) -> Members | None:
-    """The keys of the dynamic sets that an edge maps; Dagster, which has them, is only asked where there is one."""
-    partitionings = edge.dependency.partitionings
+def members_of(settings: Settings, *partitionings: Partitioning) -> Members | None:
+    """The keys of the dynamic sets of partitionings; Dagster, which has them, is only asked where there is one."""
     dimensions = [dimension for partitioning in partitionings for dimension in partitioning.dimensions]
     if not any(isinstance(dimension, DynamicDimension) for dimension in dimensions):
         return None

@@ -8,10 +8,12 @@ Not here: how Dagster interprets the tags (varve/dagster/internal.py).
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING
 
-from varve.model.errors import counted, cut, some
+from varve.model.errors import counted, cut, nearest, some
 from varve.model.partitions.dimension import DynamicDimension
+from varve.model.partitions.key import text_of
 from varve.model.partitions.windows import why_not_there
 from varve.planning.mapping.ranges import partitions_between
 from varve.planning.reasons import LONGEST, partitions_in_short, partitions_in_words
@@ -113,9 +115,24 @@ def refused(
 
 def why_not(dataset: Dataset, key: PartitionKey, *, now: float, members: Members | None) -> str:
     """Why a partition cannot be computed at `now` (seconds since 1970), as a phrase; "" where it can."""
+    for dimension in dataset.partitioning.dimensions:
+        value = dimension.value_in(key)
+        if isinstance(dimension, DynamicDimension) and not dimension.exists(value, members):
+            return _not_in_set(dimension, text_of(value), members)
     if not dataset.partitioning.exists(key, members):
         return "its dataset has no such partition"
     time = dataset.partitioning.time
     if time is None:
         return ""
     return why_not_there(time, time.start_of(time.value_in(key)), now, dataset.policy.retention)
+
+
+def _not_in_set(dimension: DynamicDimension, text: str, members: Members | None) -> str:
+    keys = list(dimension.keys(members or {}))
+    held = f"which has {some([repr(text_of(key)) for key in keys])}" if keys else "which is empty"
+    near = nearest(text, map(text_of, keys)).strip()
+    hint = f" ({near})" if near else ""
+    return (
+        f"{text!r} is no key of the set {dimension.set_name}, {held}{hint}; "
+        f"`varve keys add {dimension.set_name} {shlex.quote(text)}` adds it"
+    )

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+import pendulum
 from rich.markup import escape
 
 from varve.catalog.catalog import Catalog
@@ -24,6 +25,7 @@ from varve.model.errors import ServiceUnavailable, VarveError, nearest, some
 from varve.model.partitions.dimension import DynamicDimension, StaticDimension, TimeDimension
 from varve.model.partitions.key import plain
 from varve.planning.mapping.dataset_mapping import listed
+from varve.planning.requested import why_not
 from varve.services.postgres import connect
 from varve.services.postgres_server import PostgresServer
 
@@ -78,6 +80,8 @@ def show(
         if dataset.name in files:
             shown["partition"] |= _scope(files[dataset.name], key)
         if not folder:
+            not_now = why_not(dataset, key, now=pendulum.now("UTC").timestamp(), members=members)
+            shown["partition"]["not_now"] = not_now or None
             _add_states(shown["partition"]["reads"], graph)
     if as_json:
         console.print_json(json.dumps(shown))
@@ -286,6 +290,9 @@ def _print_partition(console: Console, partition: dict[str, Any]) -> None:
     console.print(f"\n[bold]{partition['path']}[/]   {in_dagster}", highlight=False)
     if partition["window"]:
         console.print(f"window {partition['window'][0]} to {partition['window'][1]}", highlight=False)
+    if partition.get("not_now"):
+        text = f"no run computes it now: {partition['not_now']}"
+        console.print(text, style="yellow", markup=False, highlight=False, soft_wrap=True)
     for title, values_name in (("Evaluation Scope", "scope"), ("Partition columns", "columns")):
         if partition.get(values_name):
             table = Table(

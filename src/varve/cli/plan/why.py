@@ -58,7 +58,9 @@ def why_of(
     fact = open_plan.facts.of(dataset.name, [key.path]).get(key.path, NOTHING)
     judged = judgements[dataset.name].get(key.path)
     reads = []
-    for edge in chosen_graph().edges[dataset.name]:
+    # A key that is in no set reads nothing, and of what it would read nothing was judged.
+    has_inputs = fact.batch or dataset.partitioning.exists(key, open_plan.members)
+    for edge in chosen_graph().edges[dataset.name] if has_inputs else ():
         upstream = edge.upstream.name
         wanted = [
             upstream_key.path for upstream_key in edge.dependency.upstream_of(key, members=open_plan.members).keys

@@ -5,11 +5,13 @@ Not here: when it is reported (io_manager.py).
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 import pendulum
 
+from varve.model.partitions.key import PartitionKey
 from varve.model.partitions.texts import command_words
 from varve.stores.open import store_type
 
@@ -19,8 +21,15 @@ if TYPE_CHECKING:
     from varve.stores.open_build import OpenBuild
 
 
-def published_metadata(opened: OpenBuild, batch: StagedBatch) -> dict[str, Any]:
-    """Return the metadata that Dagster shows of one published partition, under its standard keys where it has one."""
+def published_metadata(opened: OpenBuild) -> dict[PartitionKey, dict[str, Any]]:
+    """Return the metadata that Dagster shows of published partitions, under its standard keys where it has one."""
+    rejected_rows = Counter[PartitionKey]()
+    for batch in opened.rejected.staged if opened.rejected is not None else ():
+        rejected_rows[batch.partition] += batch.rows
+    return {batch.partition: _metadata_of(opened, batch, rejected_rows) for batch in opened.staged}
+
+
+def _metadata_of(opened: OpenBuild, batch: StagedBatch, rejected_rows: Counter[PartitionKey]) -> dict[str, Any]:
     build = opened.build
     missing, growth = build.missing.get(batch.partition, set()), build.growth.get(batch.partition)
     since_begin = pendulum.now("UTC") - pendulum.instance(build.batch_id.started)
@@ -33,7 +42,7 @@ def published_metadata(opened: OpenBuild, batch: StagedBatch) -> dict[str, Any]:
         "varve/seconds": round(since_begin.total_seconds(), 3),
         **({"varve/parts": len(batch.parts), "varve/reason": growth.reason} if growth is not None else {}),
         **({"varve/missing": dg.MetadataValue.json(sorted(missing))} if missing else {}),
-        **_rejected_metadata(opened, batch),
+        **_rejected_metadata(opened, rejected_rows[batch.partition]),
     }
 
 
@@ -58,14 +67,11 @@ def batch_commands(dataset: Dataset, path: str, batch_id: BatchId) -> dict[str, 
     }
 
 
-def _rejected_metadata(opened: OpenBuild, batch: StagedBatch) -> dict[str, Any]:
+def _rejected_metadata(opened: OpenBuild, rows: int) -> dict[str, Any]:
     """Return how many rows of a landing partition were rejected; empty where the dataset rejects no rows."""
     rejection = opened.build.dataset.reject_into
     if rejection is None or opened.rejected is None:
         return {}
-    rows = sum(
-        rejected_batch.rows for rejected_batch in opened.rejected.staged if rejected_batch.partition == batch.partition
-    )
     return {
         "varve/rejected_rows": rows,
         "varve/rejected_at_most": rejection.at_most,

@@ -91,7 +91,7 @@ class StoreIOManager(dg.IOManager):
                     self._builds.abandon(open_build, error, discard=not is_kept, blamed=blamed)
                 raise
             key_of = build.dataset.partitioning.dagster_key
-            by_key = {key_of(batch.partition): published_metadata(opened, batch) for batch in opened.staged}
+            by_key = {key_of(key): values for key, values in published_metadata(opened).items()}
             add_partition_metadata(step, context.asset_key, by_key)
             for open_build in publishable:
                 self._builds.telling.published(open_build)
@@ -149,6 +149,7 @@ def report_rejected(context: dg.OutputContext, opened: OpenBuild) -> None:
     dataset = opened.build.dataset
     # Dagster's key objects of two dimensions hold both keys. Where another step publishes, they are not at hand here.
     keys = {str(key): key for key in context.asset_partition_keys} if context.has_asset_partitions else {}
+    metadata = published_metadata(opened)
     for batch in opened.staged:
         key = dataset.partitioning.dagster_key(batch.partition)
         context.log_event(
@@ -156,7 +157,7 @@ def report_rejected(context: dg.OutputContext, opened: OpenBuild) -> None:
                 dg.AssetKey([dataset.db, dataset.table]),
                 description=f"rejected rows of {dataset.rejected_of}",
                 partition=key and keys.get(key, key),
-                metadata=published_metadata(opened, batch),
+                metadata=metadata[batch.partition],
             )
         )
 

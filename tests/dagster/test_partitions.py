@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 
+import click
 import dagster as dg
 import pendulum
 import pytest
@@ -194,3 +195,23 @@ def test_long_windows_that_began_lately_and_have_no_end_are_dagsters_own(grain: 
     dimension = TimeDimension("time", grain, pendulum.from_timestamp(start, tz=zone))
     assert tiled_alike(dimension)
     assert isinstance(partitions_def(Partitioning((dimension,))), dg.TimeWindowPartitionsDefinition)
+
+
+def test_a_product_with_a_set_tells_at_the_shell_which_key_the_set_has_not() -> None:
+    day = TimeDimension("day", Grain.DAY, pendulum.datetime(2026, 11, 1))
+    definition = partitions_def(Partitioning((day, DynamicDimension("meter", "of_shell"))))
+    assert definition is not None
+    with dg.DagsterInstance.ephemeral() as instance:
+        instance.add_dynamic_partitions("varve/of_shell", ["a%7Cb", "CH1"])
+        with dg.partition_loading_context(dynamic_partitions_store=instance) as context:
+            definition.validate_partition_key("2026-11-01|CH1", context)
+            # The UI and the daemon get Dagster's own error, which they know.
+            with pytest.raises(dg.DagsterUnknownPartitionError):
+                definition.validate_partition_key("2026-11-01|CH2", context)
+            with click.Context(click.Command("materialize"), info_name="dagster asset materialize"):
+                with pytest.raises(click.UsageError, match="the set of_shell has no key CH2, its 2 keys are"):
+                    definition.validate_partition_key("2026-11-01|CH2", context)
+                # What is wrong with other parts of a key is for Dagster to say.
+                for other in ("1999-11-01|CH1", "2026-11-01", "a|b|c"):
+                    with pytest.raises(dg.DagsterUnknownPartitionError):
+                        definition.validate_partition_key(other, context)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import dagster as dg
 import pendulum
 
-from varve.dagster.partitions.set_definition import SetPartitions
+from varve.dagster.partitions.set_definition import ProductPartitions, SetPartitions
 from varve.model.partitions.calendar import Every, cron_of
 from varve.model.partitions.cron import known_to_croniter
 from varve.model.partitions.dimension import TimeDimension
@@ -56,7 +56,8 @@ def partitions_def(
     folds = {name: fold_def(fold, retention) for name, fold in partitioning.folds.items()}
     if len(folds) <= 1:
         return next(iter(folds.values()), None)
-    return dg.MultiPartitionsDefinition(folds)
+    has_set = any(isinstance(fold, SetPartitions) for fold in folds.values())
+    return ProductPartitions(folds) if has_set else dg.MultiPartitionsDefinition(folds)
 
 
 @cache

@@ -34,6 +34,22 @@ class SetPartitions(dg.DynamicPartitionsDefinition):
             raise click.UsageError(_missing(str(self.name).removeprefix(_PREFIX), partition_key, present)) from None
 
 
+class ProductPartitions(dg.MultiPartitionsDefinition):
+    """A product with a dynamic set: where a key of a partition is not in the set, the set says so as it does alone."""
+
+    def validate_partition_key(self, partition_key: str, context: Any) -> None:
+        """Raise what the set raises of a key that it has not, and what Dagster does of other partitions."""
+        try:
+            super().validate_partition_key(partition_key, context)
+        except dg.DagsterUnknownPartitionError:
+            parts = partition_key.split("|")
+            if len(parts) == len(self.partitions_defs):
+                for dimension, key in zip(self.partitions_defs, parts, strict=True):
+                    if isinstance(dimension.partitions_def, SetPartitions):
+                        dimension.partitions_def.validate_partition_key(key, context)
+            raise
+
+
 def _missing(set_name: str, key: str, present: Sequence[str]) -> str:
     held = f"its {len(present)} keys are {some(present, limit=5)}" if present else "as it is empty"
     return (

@@ -162,6 +162,10 @@ def test_what_cannot_be_left_out_is_refused(shop: Shop) -> None:
     alone = refusal(shop, *words, "--accept", f"{shop.db}.sums")
     assert f"sums reads {shop.db}.revenue, which would follow by itself. Nothing was marked" in alone
     assert "--accept takes none, rest" in refusal(shop, *words, "--accept", "all")
+    for option in ("--downstream", "--accept"):
+        forgotten = refusal(shop, *words, option, "--dry-run")
+        assert forgotten.startswith(f"{option} needs a value, and --dry-run stands in its place. Write {option} all")
+        assert "Nothing was marked" in forgotten
     assert shop.json(*words, "--accept", "rest", "--dry-run")["backfill"] is None
     assert "no partition was accepted" in refusal(shop, "accept", "shop.prices", "--take-back")
 

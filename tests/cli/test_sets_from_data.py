@@ -113,6 +113,8 @@ def test_a_key_with_brackets_that_somebody_typed_in_the_ui_is_told_as_it_was_typ
 
 def test_a_key_that_is_in_no_set_is_named_with_those_that_are_and_nothing_is_said_of_its_inputs(shop: Shop) -> None:
     declare(shop)
+    (shown,) = shop.run("tasks", "shop.of_product").output.splitlines()
+    assert shown.endswith(f", as the set {shop.db}.products has no key yet.")
     shop.sell("2026-11-01", FIRST)
     tick(shop)
     reason = (

@@ -108,7 +108,7 @@ def _accepted(  # noqa: PLR0917
     graph = chosen_graph()
     reached = with_downstream(graph, dataset, keys, None, members=open_plan.members, now=now)
     left = [name for name in reached if name not in marked and not graph.datasets[name].rejected_of]
-    names = left if accept == "rest" else _downstream(accept) or []
+    names = left if accept == "rest" else _downstream(accept, "--accept") or []
     if wrong := [name for name in names if name not in left]:
         raise VarveError(
             f"{', '.join(wrong)}: computed again by this backfill, or not downstream of what is selected of {dataset}. "
@@ -229,7 +229,12 @@ def _by_column(name: str, words: Sequence[str]) -> dict[str, str]:
     return by_column(words)
 
 
-def _downstream(text: str) -> list[str] | None:
+def _downstream(text: str, option: str = "--downstream") -> list[str] | None:
+    if text.startswith("-"):
+        raise VarveError(
+            f"{option} needs a value, and {text} stands in its place. Write {option} all, none, or names of datasets "
+            "between commas. Nothing was marked."
+        )
     if text in {"none", "all"}:
         return [] if text == "none" else None
     names = [name.strip() for name in text.split(",") if name.strip()]

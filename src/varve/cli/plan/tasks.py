@@ -21,7 +21,7 @@ from varve.cli.selection import by_column
 from varve.dagster.assets.sql_folders import sql_datasets, usable
 from varve.dagster.discovery import graph_of_folder
 from varve.model.errors import ServiceUnavailable, UnknownPartition, VarveError
-from varve.model.partitions.dimension import TimeDimension
+from varve.model.partitions.dimension import DynamicDimension, TimeDimension
 from varve.model.partitions.partitioning import Partitioning
 from varve.model.partitions.windows import kept_from, retired_until
 from varve.planning.judgement.judgement import State
@@ -77,6 +77,11 @@ def tasks(
         "dataset": dataset.name,
         "at": now.isoformat(),
         "count": math.prod(len(values) for values in keys_of_dimensions),
+        "empty_sets": [
+            dimension.set_name
+            for dimension in dataset.partitioning.dimensions
+            if isinstance(dimension, DynamicDimension) and not (members or {}).get(dimension.set_name)
+        ],
         "tasks": [
             {
                 "partition": key.path,
@@ -203,7 +208,9 @@ def show(console: Console, values: dict[str, Any]) -> None:
     """Print the tasks as a table."""
     listed = values["tasks"]
     if not listed:
-        console.print(f"{values['dataset']} has no such task at {values['at'][:19]}.", markup=False, highlight=False)
+        text = f"{values['dataset']} has no such task at {values['at'][:19]}"
+        because = "".join(f", as the set {name} has no key yet" for name in values["empty_sets"])
+        console.print(f"{text}{because}.", markup=False, highlight=False, soft_wrap=True)
         return
     names = [name for name, _, _ in listed[0]["scope"]]
     has_states = listed[0]["state"] is not None

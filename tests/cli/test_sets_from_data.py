@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import closing
 from typing import TYPE_CHECKING
 
@@ -281,3 +282,33 @@ def test_a_query_that_cannot_fill_a_set_is_a_mistake_with_its_place(
     text = f"{error.output}{error.exception}"
     assert f"of_product.sql{place}" in text
     assert message in text.replace("\n", " ")
+
+
+def test_a_graph_says_that_its_rules_of_a_set_are_an_upper_bound(shop: Shop) -> None:
+    declare(shop)
+    text = """
+CREATE DATASET shop.of_both
+  COMMENT 'For a test.'
+  STORED IN LAKE
+  PARTITIONED BY (day DATE, product STRING)
+  FOR t IN TIMESERIES(INTERVAL 1 DAY, START '2026-11-01', TIMEZONE 'UTC'), p IN DYNAMIC 'shop.products'
+  LET today = CAST(t AS DATE)
+  INSERT (day = today, product = p)
+AS
+SELECT SUM(price) AS revenue FROM shop.sales s WHERE s.day = today AND s.product = p;
+"""
+    (shop.assets / "of_both.sql").write_text(text.replace("shop.", f"{shop.db}.").lstrip())
+    shop.asset("of_both")
+    unknown = "the keys of a set are not known when the project is loaded"
+    note = f"(at most: {unknown}; `varve show` of a partition says which)"
+    edges = [line for line in shop.run("graph").output.splitlines() if line.startswith("  <- ")]
+    assert sorted(edges) == [f"  <- {shop.db}.sales   day: every key", f"  <- {shop.db}.sales   day: every key {note}"]
+    reads = {
+        each["name"]: each["reads"][0]["why_wider"]
+        for each in json.loads(shop.run("graph", "--format", "json").output)["datasets"]
+        if each["reads"]
+    }
+    assert reads == {
+        f"{shop.db}.of_product": None,
+        f"{shop.db}.of_both": unknown,
+    }

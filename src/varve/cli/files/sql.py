@@ -217,6 +217,7 @@ def _as_json(graph: Graph, lineage: Made) -> dict[str, Any]:
                         "rules": {
                             mapping.upstream.name: str(mapping.rule) for mapping in edge.dependency.dimension_mappings
                         },
+                        "why_wider": edge.dependency.why_wider or None,
                     }
                     for edge in graph.edges[dataset.name]
                 ],
@@ -235,7 +236,9 @@ def _text(graph: Graph) -> list[str]:
             rules = "; ".join(
                 f"{mapping.upstream.name}: {mapping.rule}" for mapping in edge.dependency.dimension_mappings
             )
-            lines.append(f"  <- {edge.upstream.name}   {rules or 'all of it'}")
+            wider = edge.dependency.why_wider
+            note = f" (at most: {wider}; `varve show` of a partition says which)" if wider else ""
+            lines.append(f"  <- {edge.upstream.name}   {rules or 'all of it'}{note}")
     return lines
 
 

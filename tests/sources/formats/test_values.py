@@ -272,6 +272,17 @@ def test_a_whole_number_of_millions_of_digits_is_refused_at_once(number: str) ->
     assert ["is not of type BIGINT" in problem.message("line") for problem in read_chunk.problems] == [True]
 
 
+def test_a_number_of_json_that_python_cannot_hold_refuses_its_row_alone() -> None:
+    numbers = ["1e99999999999999999999", "-1e-99999999999999999999", "2"]
+    content = "".join(f'{{"a": {number}}}\n' for number in numbers).encode()
+    read_chunk = read(content, wanted(a="DOUBLE"), "jsonl")
+    assert read_chunk.columns[0].to_pylist()[2] == 2.0
+    assert told(read_chunk) == [
+        "line 1: a number in it has an exponent of too many digits",
+        "line 2: a number in it has an exponent of too many digits",
+    ]
+
+
 def test_avro_is_read_by_name_and_refused_by_row() -> None:
     schema = {
         "type": "record", "name": "sale", "fields": [

@@ -51,7 +51,10 @@ def _json_row(text: str, reading: FileReading) -> dict[str, Any]:
         raise RefusedText(
             f"{text.strip()[:SHOWN_CHARACTERS].replace(NOT_TEXT, chr(0xFFFD))!r} is not {reading.encoding.upper()}"
         )
-    row = json.loads(text, parse_float=decimal.Decimal, object_pairs_hook=_once)
+    try:
+        row = json.loads(text, parse_float=decimal.Decimal, object_pairs_hook=_once)
+    except decimal.InvalidOperation:
+        raise RefusedText("a number in it has an exponent of too many digits") from None
     if not isinstance(row, dict):
         raise RefusedText(f"{text.strip()[:SHOWN_CHARACTERS]!r} is no object")
     if not reading.extra and (unknown := [name for name in row if name not in reading.known_names]):

@@ -174,6 +174,31 @@ def test_a_file_that_may_not_be_read_is_looked_at_each_time_and_holds_up_no_othe
     assert look.arrived(dataset) == {"day=2026-11-20", "day=2026-11-21"}
 
 
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        # UTF-16 without a mark of byte order is UTF-8 with a NUL in every second place.
+        ("n\n1\n".encode("utf-16-le").decode(), "missing n; not declared n\u2400. Nothing was published"),
+        ("n,\x1b[31mred\n1,2\n", "not declared \u241b[31mred. Nothing was published"),
+        ("x" * 3_000_000 + "\n", "x\u2026 Nothing was published"),
+    ],
+    ids=["NUL", "a terminal's code", "a line of megabytes"],
+)
+def test_whatever_a_header_holds_is_told_in_a_short_line_and_holds_up_no_other_file(
+    content: str, told: str, look: Look
+) -> None:
+    dataset = arriving(DAY)
+    look.send(dataset, "2026-11-20", content)
+    look.send(dataset, "2026-11-21")
+    assert look.at(dataset) == []
+    (rejected,) = RejectedArrivals(look.catalog.connection).of(dataset.name).values()
+    assert rejected.kind is RejectionKind.CONTENT
+    assert told in rejected.reason
+    assert len(rejected.reason) < 2_000
+    assert look.arrived(dataset) == {"day=2026-11-21"}
+    assert look.asked(dataset) == {"day=2026-11-21"}
+
+
 @pytest.mark.parametrize("files", [1, 5])
 def test_files_that_cannot_be_read_ask_once_for_what_has_arrived_however_many_they_are(
     files: int, look: Look, monkeypatch: pytest.MonkeyPatch

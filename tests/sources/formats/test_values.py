@@ -283,6 +283,12 @@ def test_a_number_of_json_that_python_cannot_hold_refuses_its_row_alone() -> Non
     ]
 
 
+def test_names_in_a_file_are_told_as_every_store_takes_a_text() -> None:
+    read_chunk = read(b'{"a\\ud800": 1}\n{"b\\u0000": 1}\n{"c\\n": 1}\n', wanted(a="INT"), "jsonl")
+    told_rows = [row.removeprefix("line ") for row in told(read_chunk)]
+    assert told_rows == ["1: not declared a?", "2: not declared b\u2400", "3: not declared c\u240a"]
+
+
 def test_avro_is_read_by_name_and_refused_by_row() -> None:
     schema = {
         "type": "record", "name": "sale", "fields": [

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
 TEXT_CHARACTERS = 1_000
+# Each control character as the sign that stands for it; those beyond ASCII have none.
+_SIGNS = {code: 0x2400 + code for code in range(0x20)} | {0x7F: 0x2421} | dict.fromkeys(range(0x80, 0xA0), 0xFFFD)
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ class RowProblem:
     @property
     def what(self) -> str:
         """The column and the reason, as a phrase for a message."""
-        return f"{f'column {self.column}: ' if self.column else ''}{self.words}"
+        return phrase(f"{f'column {self.column}: ' if self.column else ''}{self.words}")
 
 
 def absent_rows(values: pa.Array, refused: Collection[int]) -> list[int]:
@@ -96,6 +98,11 @@ def value_text(value: Any) -> str | None:
     if isinstance(value, bytes):
         return value.hex()
     return json.dumps(value, default=str, ensure_ascii=False) if isinstance(value, dict | list | bool) else str(value)
+
+
+def phrase(text: str) -> str:
+    """The beginning of a message on one line that any store, log and terminal takes: it may quote names of a file."""
+    return shown(text, TEXT_CHARACTERS).translate(_SIGNS)
 
 
 def shown(text: str, characters: int) -> str:

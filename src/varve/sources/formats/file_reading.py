@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from varve.sources.formats.checks import phrase
 from varve.sources.formats.texts import Spelling
 
 if TYPE_CHECKING:
@@ -19,7 +20,10 @@ _TEXTS = {"csv", "jsonl"}
 
 
 class BadFile(Exception):
-    """An error of a file as a whole; its text is a sentence for people."""
+    """An error of a file as a whole; its text is a sentence for people, as `checks.phrase` has it."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(phrase(message))
 
 
 @dataclass(frozen=True)

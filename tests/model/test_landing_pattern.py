@@ -179,6 +179,20 @@ def test_a_column_of_time_without_the_others_says_nothing_of_the_partitions_that
     assert (key.path, said.wanted([key]).fit(0, "hour=7")) == ("day=2026-09-01/hour=5", True)
 
 
+def test_a_name_of_separators_is_refused_after_a_look_at_few_of_its_millions_of_ways() -> None:
+    four = [StaticDimension(name, ("x", "y")) for name in "abcd"]
+    said = pattern("{a}_{b}_{c}_{d}.csv", *four)
+    with pytest.raises(UnknownPartition, match="in more than 10,000 ways; rename it"):
+        said.key("_" * 250 + ".csv")
+    assert said.key("x_y_x_y.csv").path == "a=x/b=y/c=x/d=y"
+    # Where its end does not fit, there is no way at all, which is found out once for each place.
+    with pytest.raises(UnknownPartition, match="does not fit"):
+        pattern("{a}_{b}_{c}_{d}-{day}.csv", *four, DAY).key("_" * 250 + ".csv")
+    with pytest.raises(UnknownPartition) as several:
+        pattern("{who}_{other}.csv", ANY, DynamicDimension("other", "things")).key("_" * 250 + ".csv")
+    assert str(several.value).count(" or of ") == 5
+
+
 def test_a_declared_format_needs_no_ending() -> None:
     assert pattern("{day}/*", DAY, form=LandingFormat.CSV).key("2026-09-01/part-0001").path == "day=2026-09-01"
     with pytest.raises(VarveError, match="a brace has no partner"):

@@ -70,23 +70,34 @@ def elements_of(text: str) -> Iterator[Element]:
 
 def splits(elements: Sequence[Element], text: str) -> Iterator[tuple[tuple[Field, str], ...]]:
     """Every way in which a text fits the elements, each as pairs of a field and its text."""
-    if not elements:
-        if not text:
-            yield ()
-        return
-    first, rest = elements[0], elements[1:]
-    if isinstance(first, str):
-        if text.startswith(first):
-            yield from splits(rest, text[len(first) :])
-        return
-    longest = (text + "/").index("/")
-    following = rest[0] if rest and isinstance(rest[0], str) else None
-    for end in range(1, longest + 1):
-        # What follows a field is a literal, or the end.
-        if text.startswith(following, end) if following is not None else end == len(text):
-            first_field = ((first, text[:end]),) if isinstance(first, Field) else ()
-            for rest_fields in splits(rest, text[end:]):
-                yield (*first_field, *rest_fields)
+    # Where the rest of the text does not fit the rest of the elements: it is looked at once, not for each way there.
+    unfit: set[tuple[int, int]] = set()
+
+    def of_rest(place: int, start: int) -> Iterator[tuple[tuple[Field, str], ...]]:
+        if place == len(elements):
+            if start == len(text):
+                yield ()
+            return
+        element = elements[place]
+        if isinstance(element, str):
+            if text.startswith(element, start):
+                yield from of_rest(place + 1, start + len(element))
+            return
+        if (place, start) in unfit:
+            return
+        following = elements[place + 1] if place + 1 < len(elements) else None
+        longest, is_unfit = text.find("/", start), True
+        for end in range(start + 1, (len(text) if longest < 0 else longest) + 1):
+            # What follows a field is a literal, or the end.
+            if text.startswith(following, end) if isinstance(following, str) else end == len(text):
+                own = ((element, text[start:end]),) if isinstance(element, Field) else ()
+                for rest_fields in of_rest(place + 1, end):
+                    is_unfit = False
+                    yield (*own, *rest_fields)
+        if is_unfit:
+            unfit.add((place, start))
+
+    return of_rest(0, 0)
 
 
 def texts_of_dimension(

@@ -45,6 +45,10 @@ if TYPE_CHECKING:
 # Enough windows to see that a format tells them apart.
 _WINDOWS_TRIED = 70
 _NAMES_KEPT = 200_000
+# A name of nothing but separators fits a pattern in millions of ways; one that a person gives, in a few.
+_MOST_WAYS = 10_000
+# How many partitions a message names for which a file may be.
+_MOST_TOLD = 5
 
 
 class NamedPartition(NamedTuple):
@@ -165,14 +169,18 @@ class FilePattern:
         if self.elements == (Field(""),):
             return self._whole_key(stem)
         keys: dict[PartitionKey, None] = {}
-        errors: list[UnknownPartition] = []
-        for texts in splits(self.elements, stem):
+        first_error: UnknownPartition | None = None
+        for number, texts in enumerate(splits(self.elements, stem), start=1):
+            if number > _MOST_WAYS:
+                raise UnknownPartition(f"its name fits {self.text} in more than {_MOST_WAYS:,} ways; rename it.")
             try:
                 keys[self._key_of(texts)] = None
             except UnknownPartition as error:
-                errors.append(error)
+                first_error = first_error or error
+            if len(keys) > _MOST_TOLD:
+                break
         if not keys:
-            raise errors[0] if errors else UnknownPartition(f"its name does not fit {self.text}.")
+            raise first_error or UnknownPartition(f"its name does not fit {self.text}.")
         if len(keys) > 1:
             raise UnknownPartition(f"its name may be of {' or of '.join(key.path for key in keys)}.")
         return next(iter(keys))

@@ -8,6 +8,7 @@ import decimal
 import gzip
 import io
 import json
+import re
 import uuid
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,7 @@ from hypothesis import strategies as st
 from varve.model.errors import VarveError
 from varve.model.landing.options import LandingOptions
 from varve.model.schema import ColumnType
+from varve.sources.formats import lines, records
 from varve.sources.formats.file_reading import BadFile, DeclaredColumn, FileReading, FileSource
 from varve.sources.formats.formats import chunks, look
 from varve.sources.formats.texts import Spelling, TextReader
@@ -281,6 +283,42 @@ def test_a_number_of_json_that_python_cannot_hold_refuses_its_row_alone() -> Non
         "line 1: a number in it has an exponent of too many digits",
         "line 2: a number in it has an exponent of too many digits",
     ]
+
+
+class Endless(io.RawIOBase):
+    """A file that begins with a text and goes on with another one, up to a size; it counts what was read of it."""
+
+    def __init__(self, begin: bytes, again: bytes, size: int) -> None:
+        self.begin, self.again, self.left, self.count = begin, again, size, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        block = self.begin or (self.again * (1 + 65_536 // len(self.again)))[: min(len(buffer), self.left)]
+        self.begin, self.left, self.count = b"", self.left - len(block), self.count + len(block)
+        buffer[: len(block)] = block
+        return len(block)
+
+
+@pytest.mark.parametrize(
+    ("kind", "begin", "again", "problem"),
+    [
+        ("csv", b"a", b"a", "line 1 has 1,048,576 or more characters: that is no row."),
+        ("csv", b"a\n1\n", b"2", "line 3 has 1,048,576 or more characters: that is no row."),
+        ("csv", b'a\n1\n"', b"2\n", "the quote that opens field 1 on line 3 is not closed within 1,048,576 characters"),
+        ("jsonl", b'{"a": 1}\n', b" ", "line 2 has 1,048,576 or more characters: that is no row."),
+    ],
+)
+def test_a_row_without_end_is_refused_before_it_fills_the_memory(
+    kind: str, begin: bytes, again: bytes, problem: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (lines, records):
+        monkeypatch.setattr(module, "LONGEST", 1 << 20)
+    file = Endless(begin, again, 1 << 24)
+    with pytest.raises(BadFile, match=re.escape(problem)):
+        list(chunks(file, FileSource("file", kind), FileReading(wanted(a="INT"))))
+    assert file.count < 1 << 21
 
 
 def test_names_in_a_file_are_told_as_every_store_takes_a_text() -> None:

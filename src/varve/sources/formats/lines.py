@@ -8,11 +8,13 @@ from __future__ import annotations
 import codecs
 import contextlib
 import io
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from varve.sources.formats.file_reading import BadFile, FileReading
+from varve.sources.formats.records import LONGEST
 from varve.sources.formats.texts import NOT_TEXT
 
 if TYPE_CHECKING:
@@ -33,13 +35,18 @@ def unpacked(file: Any, compression: str) -> Any:
 
 
 def lines_of(file: Any, encoding: str) -> Iterator[str]:
-    """The lines of a text with their line breaks; bytes that cannot be decoded become NOT_TEXT."""
+    """The lines of a text with their line breaks; bytes that cannot be decoded become NOT_TEXT.
+
+    Raises BadFile for a line that is longer than any row: a small packed file may hold one of many gigabytes.
+    """
     codecs.register_error(_ERRORS, _not_text)
     name = codecs.lookup(encoding).name
     raw = io.BufferedReader(file) if isinstance(file, io.RawIOBase) else file
     text = io.TextIOWrapper(raw, "utf-8-sig" if name == "utf-8" else name, _ERRORS, newline="")
     try:
-        for number, line in enumerate(text):
+        for number, line in enumerate(iter(partial(text.readline, LONGEST), "")):
+            if len(line) == LONGEST:
+                raise BadFile(f"line {number + 1} has {LONGEST:,} or more characters: that is no row.")
             yield line.removeprefix("\ufeff") if number == 0 else line
     finally:
         # The caller has opened the file, and closes it.

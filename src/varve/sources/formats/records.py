@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 # Stands before a text that was between quotes and would mean NULL without them; no decoded text has this character.
 QUOTED = "\udcfe"
+# No row has so many characters. It would fill the memory of the process that reads it, which others share.
+LONGEST = 1 << 28
 
 
 def unmarked(text: str) -> str:
@@ -45,7 +47,10 @@ class Records:
     spans: dict[int, int] = field(default_factory=dict, init=False)
 
     def __iter__(self) -> Iterator[tuple[int, list[str], str]]:
-        """For each record the line on which it begins, its fields, and the problem with it ("": none)."""
+        """For each record the line on which it begins, its fields, and the problem with it ("": none).
+
+        Raises ValueError for a record of `LONGEST` characters or more.
+        """
         separator, quote = self.separator, self.quote
         text = ""
         for text in self.lines:
@@ -76,12 +81,18 @@ class Records:
             fields = []
         while True:
             if content.startswith(quote, place):
-                first_line, pieces = self.line, list[str]()
+                first_line, pieces, size = self.line, list[str](), 0
                 place += 1
                 while True:
                     end = text.find(quote, place)
                     if end < 0:
                         pieces.append(text[place:])
+                        size += len(pieces[-1])
+                        if size >= LONGEST:
+                            raise ValueError(
+                                f"the quote that opens field {len(fields) + 1} on line {first_line} is not closed "
+                                f"within {LONGEST:,} characters"
+                            )
                         text, place = next(self.lines, ""), 0
                         if not text:
                             fields.append("".join(pieces))

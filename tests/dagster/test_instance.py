@@ -74,6 +74,18 @@ def test_the_file_of_our_home_is_written_where_it_says_something_else_and_always
     assert [each.name for each in file.parent.glob("dagster.yaml*")] == ["dagster.yaml"]
 
 
+def test_the_file_of_our_home_can_be_read_by_those_alone_who_can_read_the_project_s(
+    project: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("DAGSTER_HOME", raising=False)
+    own_file = project.project / "dagster.yaml"
+    own_file.write_text("storage:\n  postgres:\n    postgres_url: postgresql://dagster:password@db/dagster\n")
+    # The last: as an earlier version has left it open.
+    for mode in (0o600, 0o640, 0o644, 0o600):
+        own_file.chmod(mode)
+        assert (dagster_home(project) / "dagster.yaml").stat().st_mode & 0o777 == mode
+
+
 def test_only_storage_of_ours_without_a_server_of_its_own_is_on_the_embedded_one(
     project: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -100,17 +101,23 @@ def dagster_home(settings: Settings) -> Path:
     storage = instance_config.get("storage", {}).get("custom", {})
     if storage.get("module") == _OWN_STORAGE:
         storage["config"] = {"project": str(settings.project), **(storage.get("config") or {})}
-    _write_whole(home / "dagster.yaml", yaml.safe_dump(instance_config))
+    # The password of a storage of others may stand in it: whoever cannot read the file cannot read the copy.
+    mode = stat.S_IMODE(own_file.stat().st_mode) & 0o666 | stat.S_IRUSR
+    _write_whole(home / "dagster.yaml", yaml.safe_dump(instance_config), mode)
     return home
 
 
-def _write_whole(file: Path, text: str) -> None:
+def _write_whole(file: Path, text: str, mode: int) -> None:
     """Write a file that says something else: whole or not at all, as Dagster takes an empty one for its defaults."""
     if file.is_file() and file.read_text(encoding="utf-8") == text:
+        if stat.S_IMODE(file.stat().st_mode) != mode:
+            file.chmod(mode)
         return
     beside = file.with_name(f"{file.name}.{os.getpid()}")
     try:
+        beside.touch(mode=0o600)
         beside.write_text(text, encoding="utf-8")
+        beside.chmod(mode)
         beside.replace(file)
     finally:
         beside.unlink(missing_ok=True)

@@ -199,6 +199,17 @@ def test_whatever_a_header_holds_is_told_in_a_short_line_and_holds_up_no_other_f
     assert look.asked(dataset) == {"day=2026-11-21"}
 
 
+def test_control_characters_in_a_name_are_written_as_digits_and_their_file_is_rejected(look: Look) -> None:
+    dataset = arriving(DAY)
+    for name in ("2026-11-20\x1b[31m", "2026-11-21\n", "2026-11-22\x9b31mü", "2026-11-23"):
+        look.send(dataset, name)
+    assert look.at(dataset) == []
+    assert look.arrived(dataset) == {"day=2026-11-23"}
+    rejected = RejectedArrivals(look.catalog.connection).of(dataset.name)
+    assert {Path(uri).stem for uri in rejected} == {"2026-11-20\\x1b[31m", "2026-11-21\\x0a", "2026-11-22\\x9b31mü"}
+    assert {arrival.reason for arrival in rejected.values()} == {"its name has control characters; rename it."}
+
+
 @pytest.mark.parametrize("files", [1, 5])
 def test_files_that_cannot_be_read_ask_once_for_what_has_arrived_however_many_they_are(
     files: int, look: Look, monkeypatch: pytest.MonkeyPatch

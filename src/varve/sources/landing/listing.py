@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import errno
 import os
+import re
 import stat
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from varve.model.partitions.key import PartitionKey
     from varve.model.partitions.partitioning import Partitioning
 
+# What no key may hold either.
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 # Endings of names that say that a file is still being written.
 _UNFINISHED = (".part", ".partial", ".tmp", ".temp", ".filepart", ".crdownload", ".inprogress", "~")
 
@@ -79,7 +82,8 @@ def listed(dataset: Dataset, folder: str, of: Sequence[PartitionKey] | None = No
         if problem := _problem_of(dataset, f"{folder}/{name}", entry):
             problems[name] = (RejectionKind.FORMAT, problem)
         if printable(name) != name:
-            problems[name] = (RejectionKind.FORMAT, "its name is no UTF-8; rename it.")
+            what = "has control characters" if _CONTROL.search(name) else "is no UTF-8"
+            problems[name] = (RejectionKind.FORMAT, f"its name {what}; rename it.")
     taken = (
         {} if pattern.many
         else spelt_first({name: of.key for name, of in named.items() if name not in problems}, pattern)
@@ -100,8 +104,14 @@ def listed(dataset: Dataset, folder: str, of: Sequence[PartitionKey] | None = No
 
 
 def printable(name: str) -> str:
-    """The name of a file as it can be written: bytes that are no UTF-8, as of a Latin name, in hexadecimal digits."""
-    return name if name.isascii() else name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    """The name of a file as it can be written: bytes that are no UTF-8, as of a Latin name, in hexadecimal digits.
+
+    Control characters too: they would act in the terminal of whoever asks which files there are.
+    """
+    if name.isascii() and name.isprintable():
+        return name
+    text = name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    return _CONTROL.sub(lambda control: f"\\x{ord(control[0]):02x}", text)
 
 
 class _Entry(NamedTuple):

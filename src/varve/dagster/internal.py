@@ -56,6 +56,7 @@ if TYPE_CHECKING:
         InitResourceContext,
         LoggerDefinition,
         PartitionsDefinition,
+        RepositoryDefinition,
     )
     from dagster._core.events.log import EventLogEntry
     from dagster._core.execution.context.system import StepExecutionContext
@@ -349,6 +350,22 @@ def validated(definition: PartitionsDefinition[str], sets: DynamicPartitionsStor
     """Raise what Dagster raises when a sensor requests a run of a key that the definition does not have."""
     with partition_loading_context(dynamic_partitions_store=sets) as context:
         definition.validate_partition_key(text, context=context)
+
+
+def config_needed_by(repository: RepositoryDefinition | None, asset: AssetKey) -> list[str]:
+    """Return what of a run of the asset needs configuration, which a sensor's request has not: its function, resources.
+
+    Dagster would raise of such a request, and with it of all that a tick asks for after it.
+    """
+    definition = None if repository is None else repository.assets_defs_by_key.get(asset)
+    if definition is None or not definition.is_executable:
+        return []
+    resources = sorted(definition.resource_defs.items())
+    fields = {
+        "its function": definition.node_def.config_field,
+        **{f"the resource {name!r}": resource.config_field for name, resource in resources},
+    }
+    return [what for what, field in fields.items() if field is not None and field.is_required]
 
 
 def previous_tick(cron: str, timezone: str, tick: dt.datetime) -> dt.datetime:

@@ -15,7 +15,7 @@ import pendulum
 
 from varve.catalog.rejected import LeftOut
 from varve.dagster.automation.reconciling import IDENTITY_TAG, Ended
-from varve.dagster.internal import keys_in_range, reading_once, unknown_keys, validated
+from varve.dagster.internal import config_needed_by, keys_in_range, reading_once, unknown_keys, validated
 from varve.dagster.partitions.definitions import dataset_partitions_def
 from varve.model.errors import some
 from varve.model.partitions.partitioning import is_dynamic, set_of
@@ -136,10 +136,24 @@ def run_request(run: Run, ended: Ended | None = None, *, project: str = "") -> d
     )
 
 
-def accepted(runs: Sequence[Run], instance: dg.DagsterInstance, left_out: list[LeftOut]) -> Iterator[Run]:
-    """Yield the runs that can be requested now; partitions that cannot are added to `left_out`."""
-    sets = reading_once(instance)
+def accepted(
+    runs: Sequence[Run],
+    instance: dg.DagsterInstance,
+    left_out: list[LeftOut],
+    repository: dg.RepositoryDefinition | None = None,
+) -> Iterator[Run]:
+    """Yield the runs that can be requested now; partitions that cannot are added to `left_out`.
+
+    `repository` has the assets as they were merged with what else the project defines, where that is known.
+    """
+    sets, needs = reading_once(instance), dict[str, list[str]]()
     for run in runs:
+        name = run.dataset.name
+        if name not in needs:
+            needs[name] = config_needed_by(repository, asset_key(run.dataset))
+        if needs[name]:
+            left_out.append(_left_out(run.dataset, run.partitions, _config_reason(needs[name])))
+            continue
         accepted_runs, refused = acceptable(run, sets)
         left_out += refused
         yield from accepted_runs
@@ -147,6 +161,13 @@ def accepted(runs: Sequence[Run], instance: dg.DagsterInstance, left_out: list[L
 
 def _left_out(dataset: Dataset, keys: Sequence[PartitionKey], reason: str) -> LeftOut:
     return LeftOut(dataset.name, "request", reason, some(keys, limit=3), tuple(key.path for key in keys))
+
+
+def _config_reason(needs: Sequence[str]) -> str:
+    return (
+        f"its run needs configuration ({some(needs)}), and runs that sensors ask for have none: give each field a "
+        "default. By hand it runs with what is written in the launchpad"
+    )
 
 
 def _refusal_reason(dataset: Dataset, key: PartitionKey) -> str:

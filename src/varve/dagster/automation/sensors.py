@@ -156,7 +156,7 @@ def _run_requests(
     names = {dataset.name for dataset in datasets}
     notes.left_out += [LeftOut(name, "plan", reason) for name, reason in plan.failed.items() if name in names]
     due = [*(run for run in plan.runs if run.dataset.name in names), *notes.folds]
-    accepted_runs = list(accepted(due, context.instance, notes.left_out))
+    accepted_runs = list(accepted(due, context.instance, notes.left_out, context.repository_def))
     notes.note(context)
     ended = ended_runs([run.identity for run in accepted_runs], context.instance)
     folds = {fold.identity for fold in notes.folds}

@@ -17,7 +17,7 @@ from varve.cli.app import app
 from varve.dagster.assets.datasets import graph_of
 from varve.dagster.definitions import build_defs
 from varve.model.batch import BatchId
-from varve.planning.requested import AGAIN_TAG, FORMER_AGAIN_TAG
+from varve.planning.requested import AGAIN_TAG, FORMER_AGAIN_TAG, PARENT_TAG, RESUME_TAG, RETRY_TAG
 
 if TYPE_CHECKING:
     from tests.support.workbench import Workbench
@@ -30,10 +30,13 @@ DAY, PATH = "2022-03-01", "day=2022-03-01"
 MANY = ", ".join(["revenue >= 0", *(f"more_than_{n}: revenue > -{n}" for n in range(1, 80))])
 
 
-def planned(assets: list[DatasetAsset], name: str, *, tag: str = AGAIN_TAG) -> dg.ExecuteInProcessResult:
+def planned(
+    assets: list[DatasetAsset], name: str, *, tag: str = AGAIN_TAG, more: dict[str, str] | None = None
+) -> dg.ExecuteInProcessResult:
     """Run one partition with the tags of a run of the planner."""
     job = build_defs(assets).resolve_implicit_global_asset_job_def()
-    done = job.execute_in_process(asset_selection=[dg.AssetKey(name.split("."))], partition_key=DAY, tags={tag: "yes"})
+    of_run = {tag: "yes"} | (more or {})
+    done = job.execute_in_process(asset_selection=[dg.AssetKey(name.split("."))], partition_key=DAY, tags=of_run)
     assert done.success
     return done
 
@@ -147,6 +150,25 @@ def test_an_earlier_batch_comes_back_only_where_it_is_as_is_expected_now(
     )  # fmt: skip
     assert done.success == comes_back
     assert current(workbench, assets, sales) == (first if comes_back else later)
+
+
+def test_who_executes_a_run_of_a_sensor_again_asks_by_hand_though_its_tags_come_with_it(
+    workbench: Workbench, project: tuple[str, list[DatasetAsset]]
+) -> None:
+    db, assets = project
+    sales = f"{db}.sales"
+    assert materialise(assets, f"{db}.receipts", DAY, DAY).success
+    for _ in range(2):
+        planned(assets, sales)
+    second = current(workbench, assets, sales)
+    planned(assets, sales, more={PARENT_TAG: "a run"})
+    third = current(workbench, assets, sales)
+    assert third > second
+    # Dagster's daemon asks for nothing else than the run did that failed.
+    planned(assets, sales, more={PARENT_TAG: "a run", RETRY_TAG: "1"})
+    assert current(workbench, assets, sales) == second
+    planned(assets, sales, more={PARENT_TAG: "a run", RESUME_TAG: "true"})
+    assert current(workbench, assets, sales) == third
 
 
 def test_a_run_by_hand_computes(workbench: Workbench, project: tuple[str, list[DatasetAsset]]) -> None:

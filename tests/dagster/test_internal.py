@@ -23,6 +23,7 @@ from dagster._core.remote_origin import (  # noqa: TID251 - a queued run cannot 
     RemoteJobOrigin,
     RemoteRepositoryOrigin,
 )
+from dagster._core.storage import tags  # noqa: TID251 - their names are compared
 from dagster._utils.schedules import schedule_execution_time_iterator
 from dagster_shared.record import replace
 
@@ -37,6 +38,7 @@ from varve.dagster.internal import (
     step_partition_keys,
 )
 from varve.dagster.leases.leases import dead_runs, end_dead
+from varve.planning.requested import PARENT_TAG, RESUME_TAG, RETRY_TAG
 from varve.services.settings import Settings
 
 if TYPE_CHECKING:
@@ -49,6 +51,11 @@ if TYPE_CHECKING:
 @pytest.fixture
 def leases(connection: psycopg.Connection) -> Leases:
     return Leases(connection)
+
+
+def test_the_tags_of_a_run_that_is_executed_again_are_called_as_dagster_calls_them() -> None:
+    names = (tags.PARENT_RUN_ID_TAG, tags.RETRY_NUMBER_TAG, tags.RESUME_RETRY_TAG)
+    assert names == (PARENT_TAG, RETRY_TAG, RESUME_TAG)
 
 
 def test_the_private_names_are_those_of_this_version() -> None:

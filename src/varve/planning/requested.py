@@ -31,6 +31,10 @@ RANGE_END_TAG = "dagster/asset_partition_range_end"
 # "yes": a batch that the same code made from the same inputs before may be reused instead of computing it.
 AGAIN_TAG, FORMER_AGAIN_TAG = ".dagster/varve_again", "varve/again"
 PARTITION_TAG = "dagster/partition"
+# Dagster's tags of a run that executes another one again; and of one that its daemon has launched, or that goes on from
+# a failure. All of them have the tags of the first run too.
+PARENT_TAG = "dagster/parent_run_id"
+RETRY_TAG, RESUME_TAG = "dagster/retry_number", "dagster/is_resume_retry"
 # The environment in which a run computes; and "yes": it may run foreign programs and functions there.
 ENVIRONMENT_TAG = "varve/environment"
 EFFECTS_TAG = "varve/effects"
@@ -69,7 +73,12 @@ def has_set(dataset: Dataset) -> bool:
 
 
 def reuse_allowed(tags: Mapping[str, str]) -> bool:
-    """Whether the tags of a run let it reuse a batch instead of computing it."""
+    """Whether the tags of a run let it reuse a batch instead of computing it.
+
+    Who executes all of a sensor's run again asks by hand, and its tags come with it.
+    """
+    if PARENT_TAG in tags and not tags.keys() & {RETRY_TAG, RESUME_TAG}:
+        return False
     return "yes" in {tags.get(AGAIN_TAG), tags.get(FORMER_AGAIN_TAG)}
 
 

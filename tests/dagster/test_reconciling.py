@@ -131,6 +131,25 @@ def test_a_run_that_ended_without_a_word_is_asked_for_again_under_another_key(st
         assert run_request(planned(), ended_run).run_key != first.run_key
 
 
+def test_deleted_runs_leave_no_run_key_that_dagster_knows_already() -> None:
+    """Dagster would launch nothing for it, silently, at each tick."""
+    with dg.DagsterInstance.ephemeral() as instance:
+        run_ids, keys = list[str](), list[str]()
+
+        def ask() -> None:
+            request = run_request(planned(), ended_runs([planned().identity], instance).get(planned().identity))
+            assert request.run_key
+            keys.append(request.run_key)
+            run_ids.append(record(instance, dg.DagsterRunStatus.FAILURE, dict(request.tags), "departures"))
+
+        for _ in range(3):
+            ask()
+        for deleted in (0, 1, 3):
+            instance.delete_run(run_ids[deleted])
+            ask()
+        assert len(set(keys)) == len(keys)
+
+
 def test_a_run_that_waits_or_works_is_none_that_ended_and_is_not_asked_for_again() -> None:
     reconciler, identity = Reconciler(graph, PROJECT), planned().identity
     with dg.DagsterInstance.ephemeral() as instance:
@@ -143,7 +162,7 @@ def test_a_run_that_waits_or_works_is_none_that_ended_and_is_not_asked_for_again
         for status in (dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED):
             record(instance, status, tags, "departures")
             waiting = ended_runs([identity], instance)[identity]
-            assert waiting == Ended(count=1, unfinished=True)
+            assert (waiting.count, waiting.unfinished) == (1, True)
             assert not reconciler.tries_again(waiting)
 
 

@@ -15,7 +15,7 @@ from varve.catalog.catalog import Catalog
 from varve.catalog.code.generations import Generations
 from varve.catalog.code.owners import Owners
 from varve.catalog.projection_progress import Lag
-from varve.dagster.automation.reconciling import IDENTITY_TAG, NOT_LOOKED, ended_runs
+from varve.dagster.automation.reconciling import IDENTITY_TAG, NOT_LOOKED, Ended, ended_runs
 from varve.model.errors import VarveError, counted
 from varve.planning.graph import Graph
 from varve.planning.judgement.judging import RetryLimits
@@ -86,7 +86,7 @@ def following_sensor(graph: Graph, project: Project) -> dg.SensorDefinition:
                 before.unfinished or (before.in_vain and now < before.last + _RETRIES.after(before.in_vain))
             ):
                 continue
-            requests.append(_request(lag, identity, before.count if before is not None else 0))
+            requests.append(_request(lag, identity, before or Ended()))
         if requests:
             return dg.SensorResult(run_requests=requests)
         return dg.SkipReason("Readers are shown what is current." if not lags else "What lags is tried again later.")
@@ -108,9 +108,9 @@ def _lags(graph: Graph, project: Project) -> list[Lag]:
         return [lag for lag in lags if lag.dataset in own and lag.dataset not in {*of_others, *evolving}]
 
 
-def _request(lag: Lag, identity: str, attempts: int) -> dg.RunRequest:
+def _request(lag: Lag, identity: str, ended: Ended) -> dg.RunRequest:
     return dg.RunRequest(
-        run_key=f"{identity}:{attempts}",
+        run_key=ended.run_key(identity),
         run_config={"ops": {"follow_catalog": {"config": {"dataset": lag.dataset}}}},
         tags={
             IDENTITY_TAG: identity,

@@ -224,6 +224,7 @@ class Ended:
         last: when the last run without success ended, in epoch seconds.
         unfinished: whether there is one that waits or works.
         run_id, status: the newest of them, where it did not succeed.
+        newest: the run id of the newest of them, "" where there is none.
     """
 
     count: int = 0
@@ -232,6 +233,14 @@ class Ended:
     unfinished: bool = False
     run_id: str = ""
     status: str = ""
+    newest: str = ""
+
+    def run_key(self, identity: str) -> str:
+        """Return a run key that no run of the identity has, also where some of them were deleted.
+
+        It names the newest one: whichever run has been asked for after that is newer.
+        """
+        return f"{identity}:{self.newest[:8]}" if self.newest else identity
 
 
 def ended_runs(identities: Sequence[str], instance: dg.DagsterInstance) -> dict[str, Ended]:
@@ -252,11 +261,13 @@ def ended_runs(identities: Sequence[str], instance: dg.DagsterInstance) -> dict[
                 ended[run.tags[tag]] = replace(previous, unfinished=True)
                 continue
             in_vain = run.status is not dg.DagsterRunStatus.SUCCESS
+            newest = previous.newest or run.run_id
             last = (record.end_time or record.update_timestamp.timestamp()) if in_vain else 0.0
             # Dagster has the newest first.
             if in_vain and not previous.count:
                 previous = replace(previous, run_id=run.run_id, status=run.status.value.lower())
             ended[run.tags[tag]] = replace(
-                previous, count=previous.count + 1, in_vain=previous.in_vain + in_vain, last=max(previous.last, last)
-            )
+                previous, count=previous.count + 1, in_vain=previous.in_vain + in_vain, last=max(previous.last, last),
+                newest=newest,
+            )  # fmt: skip
     return ended

@@ -129,7 +129,7 @@ def run_request(run: Run, ended: Ended | None = None, *, project: str = "") -> d
     if not single:
         tags |= {RANGE_START_TAG: text_of(run.first), RANGE_END_TAG: text_of(run.last)}
     return dg.RunRequest(
-        run_key=f"{run.identity}:{ended.count}" if ended else run.identity,
+        run_key=ended.run_key(run.identity) if ended else run.identity,
         asset_selection=[asset_key(run.dataset)],
         partition_key=run.dataset.partitioning.dagster_key(run.first) if single else None,
         tags=tags,

@@ -17,7 +17,7 @@ from varve.catalog.backfills import Backfills
 from varve.catalog.catalog import Catalog
 from varve.catalog.code.generations import dataset_of
 from varve.catalog.code.owners import Owners
-from varve.dagster.automation.reconciling import IDENTITY_TAG, Reconciler, ended_runs
+from varve.dagster.automation.reconciling import IDENTITY_TAG, Ended, Reconciler, ended_runs
 from varve.dagster.partitions.sets_sensor import sets_of
 from varve.model.dataset import Dataset
 from varve.model.errors import cut, some
@@ -146,7 +146,7 @@ def retirement_sensor(graph: Graph, project: Project) -> dg.SensorDefinition:
             context.log.warning("%s", refusal)
         ended = ended_runs([retirement.identity for retirement in wanted_retirements], context.instance)
         requests = [
-            _request(retirement, ended[retirement.identity].count if retirement.identity in ended else 0)
+            _request(retirement, ended.get(retirement.identity, Ended()))
             for retirement in wanted_retirements
             if retirement.identity not in ended or reconciler.tries_again(ended[retirement.identity], gives_up=False)
         ]
@@ -166,11 +166,11 @@ def _without_marks(catalog: Catalog, plan: RunPlan, counts: Mapping[str, int]) -
     return plan, counts
 
 
-def _request(retirement: Retirement, attempts: int) -> dg.RunRequest:
+def _request(retirement: Retirement, ended: Ended) -> dg.RunRequest:
     config = {"dataset": retirement.dataset, "partitions": list(retirement.partitions)}
     partitions = [path_in_words(path) for path in retirement.partitions]
     return dg.RunRequest(
-        run_key=f"{retirement.identity}:{attempts}" if attempts else retirement.identity,
+        run_key=ended.run_key(retirement.identity),
         run_config={"ops": {"retire_partitions": {"config": config}}},
         tags={
             IDENTITY_TAG: retirement.identity,

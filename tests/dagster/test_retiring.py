@@ -15,9 +15,10 @@ from tests.support.sales import DAY, sales_dataset
 from varve.catalog.backfills import Backfills
 from varve.catalog.planning.facts import CatalogFacts
 from varve.dagster.automation.retiring import retirement_job, retirement_sensor
+from varve.dagster.partitions.sets_sensor import sets_of
 from varve.dagster.runs.spark import SparkResource
 from varve.model.dataset import Dataset, StoreKind
-from varve.model.partitions.dimension import StaticDimension
+from varve.model.partitions.dimension import DynamicDimension, StaticDimension
 from varve.model.partitions.key import PartitionKey
 from varve.model.partitions.partitioning import Partitioning
 from varve.model.policy import Policy
@@ -116,6 +117,26 @@ def test_a_slip_that_would_empty_a_dataset_is_left_to_a_person(workbench: Workbe
         f"varve retire {before}. If not, mend its declaration."
     )
     assert len(workbench.current(before)) == 11
+
+
+@pytest.mark.spark
+def test_a_set_that_is_lost_with_dagsters_storage_takes_nothing_from_readers(workbench: Workbench) -> None:
+    before = sales_dataset(StoreKind.LAKE)
+    keys = [PartitionKey.of(day=FIFTH, store=store) for store in ("Detroit", "Paris")]
+    workbench.publish(before, keys, [(key, "tea", 1) for key in keys])
+    stores = DynamicDimension("store", "stores")
+    graph = graph_of(replace(before, partitioning=Partitioning((DAY, stores))))
+    with dg.DagsterInstance.ephemeral() as instance:
+        assert look(graph, instance) == (
+            f"{before}: the set {stores.set_name} has no key, as when Dagster's storage was lost, and none of 2 "
+            f"partitions was retired. Add its keys again: varve keys add {stores.set_name} KEY ... If it is meant: "
+            f"varve retire {before}."
+        )
+        # One key that is taken out of a set that has others goes by itself, as always.
+        sets_of(instance, graph).add(stores, ["Paris"])
+        (request,) = look(graph, instance)
+    assert isinstance(request, dg.RunRequest)
+    assert request.run_config["ops"]["retire_partitions"]["config"]["partitions"] == [keys[0].path]
 
 
 def test_a_backfill_ends_though_the_retention_of_what_it_marked_is_over(workbench: Workbench) -> None:

@@ -12,12 +12,14 @@ import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from varve.model.errors import counted
+from varve.model.partitions.dimension import DynamicDimension
 from varve.planning.judgement.timing import Timing
 from varve.planning.readers import Keys
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from varve.model.dataset import Dataset
     from varve.model.partitions.dimension import Members
@@ -40,23 +42,41 @@ class Retirement:
 
 @dataclass(frozen=True, slots=True)
 class RefusedRetirement:
-    """A retirement that only a person may request: `count` of the `of` partitions that the dataset has."""
+    """A retirement that only a person may request: `count` of the `of` partitions that the dataset has.
+
+    `empty_set` is the set of its that has no key at all, "" where none is empty.
+    """
 
     dataset: str
     count: int
     of: int
+    empty_set: str = ""
 
     def __str__(self) -> str:
+        if self.empty_set:
+            return (
+                f"{self.dataset}: the set {self.empty_set} has no key, as when Dagster's storage was lost, and none of "
+                f"{counted(self.count, 'partition')} was retired. Add its keys again: varve keys add {self.empty_set} "
+                f"KEY ... If it is meant: varve retire {self.dataset}."
+            )
         return (
             f"{self.dataset}: {self.count:,} of its {self.of:,} partitions have left the graph at once, and none was "
             f"retired. If that is meant: varve retire {self.dataset}. If not, mend its declaration."
         )
 
 
-def retirements(plan: RunPlan, counts: Mapping[str, int]) -> tuple[list[Retirement], list[RefusedRetirement]]:
-    """The retirements to request, and the refused ones. `counts`: how many partitions with a batch each dataset has."""
+def retirements(
+    plan: RunPlan, counts: Mapping[str, int], empty_sets: Mapping[str, str] | None = None
+) -> tuple[list[Retirement], list[RefusedRetirement]]:
+    """The retirements to request, and the refused ones. `counts`: how many partitions with a batch each dataset has.
+
+    `empty_sets` are sets that have no key and may have lost them, by the datasets that have a partition for each.
+    """
     wanted, refused = [], []
     for name, paths in plan.retire.items():
+        if name in (empty_sets or {}):
+            refused.append(RefusedRetirement(name, len(paths), counts.get(name, 0), (empty_sets or {})[name]))
+            continue
         if len(paths) > _FEW and 2 * len(paths) > counts.get(name, 0):
             refused.append(RefusedRetirement(name, len(paths), counts.get(name, 0)))
             continue
@@ -65,6 +85,21 @@ def retirements(plan: RunPlan, counts: Mapping[str, int]) -> tuple[list[Retireme
             batches = [plan.judgements[name][path].token for path in piece]
             wanted.append(Retirement(name, piece, _identity(name, piece, batches)))
     return wanted, refused
+
+
+def lost_sets(graph: Graph, members: Members, failed: Collection[str]) -> dict[str, str]:
+    """The sets without any key, by their datasets: those that people fill, and of `failed` datasets those of data too.
+
+    Their only store is Dagster's, and a set that has lost its keys must not take what readers see with it.
+    """
+    return {
+        dataset.name: dimension.set_name
+        for dataset in graph.datasets.values()
+        for dimension in dataset.partitioning.dimensions
+        if isinstance(dimension, DynamicDimension)
+        and not members.get(dimension.set_name)
+        and (dimension.source is None or dataset.name in failed)
+    }
 
 
 def still_unwanted(

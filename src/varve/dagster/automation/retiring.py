@@ -26,7 +26,7 @@ from varve.planning.graph import Graph
 from varve.planning.reasons import LONGEST, path_in_words
 from varve.planning.reconcile import RunPlan
 from varve.planning.requested import REASON_TAG
-from varve.planning.retirement import Retirement, retirements, still_unwanted
+from varve.planning.retirement import Retirement, lost_sets, retirements, still_unwanted
 from varve.project import Project
 from varve.services.postgres import connect
 from varve.services.settings import Settings
@@ -141,7 +141,8 @@ def retirement_sensor(graph: Graph, project: Project) -> dg.SensorDefinition:
         if isinstance(plan_and_counts, dg.SkipReason):
             return plan_and_counts
         plan, counts = plan_and_counts
-        wanted_retirements, refusals = retirements(plan, counts)
+        lost = lost_sets(graph, sets_of(context.instance, graph).members(), plan.failed)
+        wanted_retirements, refusals = retirements(plan, counts, lost)
         for refusal in refusals:
             context.log.warning("%s", refusal)
         ended = ended_runs([retirement.identity for retirement in wanted_retirements], context.instance)

@@ -1,15 +1,21 @@
-"""A dataset whose runs need configuration: sensors leave it out by name, and ask for what is due of all others."""
+"""What a run is not given: configuration, without which sensors leave a dataset out by name, and a partition."""
 
 import uuid
+from contextlib import closing
 from typing import Any
 
 import dagster as dg
+import pytest
 
+from tests.support.workbench import Workbench
 from varve.catalog.catalog import Catalog
+from varve.catalog.history.history import History
 from varve.catalog.rejected import RejectedArrivals
 from varve.dagster.assets.datasets import DatasetAsset, dataset_asset
 from varve.dagster.definitions import build_defs
+from varve.dagster.driver import failure_reason
 from varve.model.dataset import Dataset, StoreKind
+from varve.model.errors import NOTHING_LOST
 from varve.model.partitions.dimension import StaticDimension
 from varve.model.partitions.partitioning import Partitioning
 from varve.model.policy import Policy
@@ -74,3 +80,20 @@ def test_a_dataset_that_needs_configuration_keeps_no_other_from_running(catalog:
     assert left_out.keys() == {f"{db}.a_configured", f"{db}.b_of_service"}
     assert "its run needs configuration (its function)" in left_out[f"{db}.a_configured"]
     assert "its run needs configuration (the resource 'service')" in left_out[f"{db}.b_of_service"]
+
+
+@pytest.mark.spark
+def test_a_run_that_names_no_partition_says_so_and_is_no_failure_of_any(workbench: Workbench) -> None:
+    """So asks a schedule over the asset of a dataset, or a RunRequest without a key."""
+
+    @dataset_asset(Dataset(f"c{uuid.uuid4().hex[:8]}.plain", LETTERS, N, StoreKind.LAKE, ""))
+    def plain(context: dg.AssetExecutionContext) -> Any:
+        """Never looked at: the run is refused when it would store it."""
+
+    result = build_defs([plain]).resolve_implicit_global_asset_job_def().execute_in_process(raise_on_error=False)
+    assert failure_reason(result) == (
+        f"{plain.dataset}: the run names no partition of it. {NOTHING_LOST} Name one, or a range of them, in the "
+        "launchpad or in a RunRequest; varve.partition_schedule is a schedule that names them."
+    )
+    with closing(workbench.catalog().connection) as connection:
+        assert History(connection).batches(plain.dataset.name) == []

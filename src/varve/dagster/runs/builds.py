@@ -37,7 +37,15 @@ from varve.dagster.runs import atomic_publish
 from varve.dagster.runs.telling import Telling
 from varve.model.errors import NOTHING_LOST, AlreadyBuilding, OtherOwner, UnknownPartition, VarveError
 from varve.observe.log_lines import LogFields, set_fields
-from varve.planning.requested import ENVIRONMENT_TAG, LANDING_TAG, asked_partitions, refused, shown_partitions
+from varve.planning.requested import (
+    ENVIRONMENT_TAG,
+    LANDING_TAG,
+    PARTITION_TAG,
+    RANGE_START_TAG,
+    asked_partitions,
+    refused,
+    shown_partitions,
+)
 from varve.services.outages import is_outage
 from varve.services.postgres import connect
 from varve.services.settings import ContentHash
@@ -93,6 +101,11 @@ class Builds:
         identity = step_identity(step)
         if identity not in self._open:
             dataset = self.dataset(step_asset(step))
+            if dataset.partitioning.dimensions and not step.dagster_run.tags.keys() & {PARTITION_TAG, RANGE_START_TAG}:
+                raise UnknownPartition(
+                    f"{dataset}: the run names no partition of it. {NOTHING_LOST} Name one, or a range of them, in the "
+                    "launchpad or in a RunRequest; varve.partition_schedule is a schedule that names them."
+                )
             partitions = sorted(map(dataset.partitioning.from_dagster, step_partition_keys(step)))
             why_not = self._refusal_reason(step, dataset, partitions)
             published_together = atomic_publish.members(

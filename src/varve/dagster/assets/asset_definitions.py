@@ -8,6 +8,7 @@ Not here: how a dataset is declared (datasets.py), and the body of a dataset in 
 from __future__ import annotations
 
 import datetime as dt
+import inspect
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -56,7 +57,16 @@ def computed_asset(
     with warnings.catch_warnings():
         # Multi-dimensional mappings and backfill policies are called beta; the product stands on both.
         warnings.simplefilter("ignore", dg.BetaWarning)
-        return _decorator(dataset, reads, code_version, about)(compute)
+        return _decorator(dataset, reads, code_version, {**_output_type(compute), **about})(compute)
+
+
+def _output_type(compute: Callable[..., Any]) -> dict[str, Any]:
+    """What Dagster is to take for the type of the output where the function says that it returns nothing.
+
+    Dagster would call no IO manager then: the run would succeed, publish nothing, and be asked for again and again.
+    """
+    returned = inspect.signature(compute).return_annotation
+    return {"dagster_type": dg.Any} if returned is None or returned == "None" else {}
 
 
 def _decorator(

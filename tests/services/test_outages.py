@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
+from pyspark.errors import PySparkException
 
-from varve.model.errors import BadInput, ServiceUnavailable, VarveError
+from varve.model.errors import BadInput, ExpectationFailed, MissingUpstream, ServiceUnavailable, VarveError
 from varve.services.outages import is_outage, is_server_lost, names_outage
 
 if TYPE_CHECKING:
@@ -59,6 +60,17 @@ def test_what_an_error_came_from_counts_unless_its_author_hides_it() -> None:
     assert not is_outage(raised(cause=None))
 
 
+def test_who_blames_the_data_has_decided_it_whatever_it_came_from() -> None:
+    refused = error_of(lambda: socket.create_connection(("127.0.0.1", 1), timeout=5))
+    for kind in (BadInput, ExpectationFailed, MissingUpstream):
+        error = kind("t.sales: row 3 of it is none.")
+        error.__cause__ = refused
+        assert not is_outage(error)
+    error = ServiceUnavailable("Spark cannot be used.")
+    error.__cause__ = ValueError("x")
+    assert is_outage(error)
+
+
 def test_an_error_that_came_from_itself_ends() -> None:
     error = ValueError("round")
     error.__context__ = other = KeyError("and round")
@@ -74,8 +86,9 @@ def test_an_error_that_came_from_itself_ends() -> None:
         OSError(errno.ENOSPC, "no space left"),
         PermissionError(errno.EACCES, "not allowed"),
         psycopg.errors.SyntaxError("syntax error"),
-        # A value of a row, and not the name of what was thrown.
-        ValueError("the value 'java.net.ConnectException' cannot be a number"),
+        # Values of rows, and not the names of what was thrown.
+        ValueError("no number: java.net.ConnectException: refused"),
+        PySparkException("[CAST_INVALID_INPUT] The value 'x java.net.ConnectException: y' of the type STRING"),
         # A query that is too heavy times out each time.
         TimeoutError("timed out"),
     ],
@@ -123,7 +136,7 @@ def test_what_spark_refuses_of_files_and_queries_is_an_attempt(workbench: Workbe
     ],
 )
 def test_the_texts_of_other_clients_are_known(kind: str, message: str) -> None:
-    assert names_outage(kind, message)
+    assert names_outage([(kind, message)])
 
 
 def test_a_spark_that_is_lost_in_the_middle_of_the_work_is_no_outage() -> None:

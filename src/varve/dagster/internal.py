@@ -419,13 +419,18 @@ def step_failures(instance: DagsterInstance, run_id: str) -> dict[str, StepFailu
             continue
         user_data, causes = data.user_failure_data, _causes(data.error)
         outage = user_data is not None and OUTAGE_METADATA in user_data.metadata
-        outage = outage or any(names_outage(cause.cls_name or "", cause.message) for cause in causes)
+        outage = outage or names_outage((cause.cls_name or "", _text_of(cause)) for cause in causes)
         # The message of an error of ours is complete; of others the first one in time says most.
-        ours = [cause.message.partition(": ")[2].strip() for cause in causes if cause.cls_name in _OUR_ERRORS]
+        ours = [_text_of(cause) for cause in causes if cause.cls_name in _OUR_ERRORS]
         others = [cause.to_string().strip().split("\n\nStack Trace")[0] for cause in causes[-1:]]
         description = user_data.description if user_data else None
         failures[event.step_key] = StepFailure(description or next(iter([*ours, *others]), ""), outage)
     return failures
+
+
+def _text_of(error: SerializableErrorInfo) -> str:
+    """Return the message of an error without the name of its class, which Dagster puts before it."""
+    return error.message.partition(": ")[2].strip()
 
 
 def _causes(error: SerializableErrorInfo | None) -> list[SerializableErrorInfo]:

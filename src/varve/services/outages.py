@@ -8,15 +8,17 @@ Not here: what becomes of partitions whose build ended so (varve/planning/judgem
 
 from __future__ import annotations
 
+import builtins
 import errno
 import re
 import socket
 from typing import TYPE_CHECKING
 
-from varve.model.errors import ServiceUnavailable
+from varve.model import errors
+from varve.model.errors import ServiceUnavailable, VarveError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 # What the client says of a server that is gone, and what a server says whose context has been stopped.
 _SIGNS_OF_LOSS = (
@@ -37,7 +39,7 @@ _JAVA_AWAY = re.compile(
         | org\.apache\.hadoop\.hdfs\.server\.namenode\.SafeModeException
         | org\.apache\.hadoop\.fs\.s3a\.AWS(?:Status500|ServiceThrottled)Exception
         | org\.apache\.http\.conn\.(?:HttpHostConnectException|ConnectTimeoutException)
-        | org\.apache\.thrift\.transport\.TTransportException
+        | org\.apache\.thrift\.transport\.TTransportException(?!:\ MaxMessageSize)
     )\b
     | Unable\ to\ execute\ HTTP\ request
     | Could\ not\ connect\ to\ meta\ store
@@ -50,6 +52,14 @@ _AWAY = {
     "ConnectionRefusedError", "gaierror", "NewConnectionError", "NameResolutionError", "ConnectTimeoutError",
     "EndpointConnectionError", "ClientConnectorError", "ConnectTimeout", ServiceUnavailable.__name__,
 }  # fmt: skip
+# The classes of our errors that know better.
+_DECIDED = {
+    name
+    for name, kind in vars(errors).items()
+    if isinstance(kind, type) and issubclass(kind, VarveError) and kind not in {VarveError, ServiceUnavailable}
+}
+_OF_PYTHON = vars(builtins).keys() - {OSError.__name__}
+_QUOTED = re.compile("'[^'\n]*'")
 _AWAY_NUMBERS = {errno.ECONNREFUSED, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN, errno.ENOTCONN}
 
 
@@ -60,17 +70,32 @@ def is_server_lost(error: BaseException) -> bool:
 
 def is_outage(error: BaseException) -> bool:
     """Whether an error, or what caused it, says that a service could not be reached."""
-    return any(
-        isinstance(cause, (ServiceUnavailable, ConnectionRefusedError, socket.gaierror))
-        or (isinstance(cause, OSError) and cause.errno in _AWAY_NUMBERS)
-        or names_outage(type(cause).__name__, str(cause))
-        for cause in _causes(error)
-    )
+    return names_outage((_kind(cause), str(cause)) for cause in _causes(error))
 
 
-def names_outage(kind: str, message: str) -> bool:
-    """Whether an error that is only known by the name of its class and its message says so."""
-    return kind.rpartition(".")[2] in _AWAY or _JAVA_AWAY.search(message) is not None
+def names_outage(causes: Iterable[tuple[str, str]]) -> bool:
+    """Whether an error says so of which only the names of the classes and the messages are known, its causes last.
+
+    An error of ours that blames the data has decided it, whatever it came from.
+    """
+    for kind, message in causes:
+        name = kind.rpartition(".")[2]
+        if name in _AWAY:
+            return True
+        if name in _DECIDED:
+            return False
+        # A message quotes values of rows, which may say anything, as those of Python do without quotes.
+        if name not in _OF_PYTHON and _JAVA_AWAY.search(_QUOTED.sub("''", message)):
+            return True
+    return False
+
+
+def _kind(error: BaseException) -> str:
+    if isinstance(error, (ConnectionRefusedError, socket.gaierror)):
+        return ConnectionRefusedError.__name__
+    if isinstance(error, OSError) and error.errno in _AWAY_NUMBERS:
+        return ConnectionRefusedError.__name__
+    return type(error).__name__
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:

@@ -15,8 +15,9 @@ import pytest
 
 from tests.killing import kill_all
 from varve.model.errors import ServiceUnavailable
+from varve.services.outages import is_server_lost
 from varve.services.settings import Settings
-from varve.services.spark import _DEPLOYED, _EMBEDDED, is_server_lost, open_session
+from varve.services.spark import _DEPLOYED, _EMBEDDED, open_session
 from varve.services.spark_server import SparkServer
 
 if TYPE_CHECKING:

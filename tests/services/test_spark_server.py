@@ -228,7 +228,8 @@ def _words_of(process: psutil.Process) -> str:
 CLIENT = """
 import sys
 from varve.services.settings import Settings
-from varve.services.spark import is_server_lost, open_session
+from varve.services.outages import is_server_lost
+from varve.services.spark import open_session
 
 session = open_session(Settings())
 rows, folder = int(sys.argv[1]), sys.argv[2]

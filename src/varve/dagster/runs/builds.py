@@ -108,9 +108,14 @@ class Builds:
                 )
             partitions = sorted(map(dataset.partitioning.from_dagster, step_partition_keys(step)))
             why_not = self._refusal_reason(step, dataset, partitions)
-            published_together = atomic_publish.members(
-                step.dagster_run.tags, *map(self._dataset_names, run_assets(step))
-            )
+            try:
+                published_together = atomic_publish.members(
+                    step.dagster_run.tags, *map(self._dataset_names, run_assets(step))
+                )
+            except VarveError:
+                # No failure of the partitions: a retry of the run, which goes on from its failed step, is refused so.
+                self._begun_steps.add(step.step.key)
+                raise
             open_build = self._begin(step, dataset, partitions)
             # Runs by hand and of backfills say with their tags only where Dagster's range begins and ends.
             if not self._begun_steps and (tags := shown_partitions(dataset, partitions, step.dagster_run.tags)):

@@ -483,7 +483,11 @@ def test_files_that_were_taken_are_neither_read_again_nor_listed_for_each_that_w
         os.utime(folder / "3.jsonl", (1, 1))
         assert run() == 0
         assert read == {**dict.fromkeys(names, 1), "3.jsonl": 2}
+        # Another content of the same size, with the time that the file had.
+        before = (folder / "4.jsonl").stat()
         (folder / "4.jsonl").write_text((folder / "5.jsonl").read_text())
+        os.utime(folder / "4.jsonl", ns=(before.st_atime_ns, before.st_mtime_ns))
+        assert (folder / "4.jsonl").stat().st_size == before.st_size
         with pytest.raises(BadInput, match=r"4\.jsonl was taken, and has other content now"):
             run()
 

@@ -14,10 +14,11 @@ from tests.support.project import PROJECT
 from tests.support.sales import sales_dataset
 from varve.catalog.catalog import Catalog
 from varve.dagster.driver import RUN_CONFIG, failure_reason
-from varve.dagster.internal import StepFailure, only_step
+from varve.dagster.internal import only_step
 from varve.dagster.partitions.definitions import dataset_partitions_def
 from varve.dagster.runs import failures as explain
 from varve.dagster.runs.builds import Builds
+from varve.dagster.runs.failures import StepFailure
 from varve.dagster.runs.spark import SparkResource
 from varve.model.batch import StagedBatch
 from varve.model.dataset import Dataset, StoreKind

@@ -86,7 +86,7 @@ def test_a_spark_that_is_away_uses_up_no_attempt_and_is_told(
     judgement = judged(workbench, asset)
     assert judgement.state is State.BACKING_OFF
     assert judgement.outages == 4
-    assert "a service could not be reached in the last 4 attempts; tried again at" in judgement.reason
+    assert "a service or a machine was missing in the last 4 attempts; tried again at" in judgement.reason
     assert judged(workbench, asset, later=601).state is State.DUE
     with closing(workbench.catalog().connection) as connection:
         told = AlertCatalog(connection).outages()

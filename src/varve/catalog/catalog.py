@@ -207,8 +207,8 @@ class Catalog(ProjectionProgress, CatalogReader):
 
         `broken` are the names of the expectations that rows of it broke. Where only some of its partitions are
         `blamed`, by their paths and with a reason of their own or none, the batches of the others are forgotten as if
-        they had not begun: those need not wait until they are tried again. With `outage` it was
-        no attempt: a service was away.
+        they had not begun: those need not wait until they are tried again. With `outage` it was no attempt: a service
+        was away.
         """
         with self.connection.transaction():
             of_build = (build.dataset.name, build.batch_id.millis)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 from dagster import (
@@ -36,11 +36,9 @@ from dagster_postgres.event_log import PostgresEventLogStorage
 
 from varve.dagster.leases.heartbeat import Heartbeats, this_process
 from varve.dagster.leases.leases import ASKED_ONLY, dead_runs, end_lease, leases_in
-from varve.model import errors
 from varve.model.errors import VarveError
 from varve.model.partitions.key import WHOLE
 from varve.project import Project
-from varve.services.outages import names_outage
 from varve.services.postgres import dagster_storage_url
 
 if TYPE_CHECKING:
@@ -63,7 +61,6 @@ if TYPE_CHECKING:
     from dagster._core.instance.types import DynamicPartitionsStore as DynamicPartitionsStore  # noqa: PLC0414 - for others
     from dagster._core.launcher.base import LaunchRunContext
     from dagster._serdes import ConfigurableClassData
-    from dagster_shared.error import SerializableErrorInfo
 
 logger = logging.getLogger(__name__)
 
@@ -395,51 +392,6 @@ def run_selections(instance: DagsterInstance, runs: Iterable[DagsterRun]) -> dic
         of_plan = of_plans.get(plan_id or "", frozenset())
         selections[run.run_id] = of_plan if run.asset_selection is None else frozenset(run.asset_selection)
     return selections
-
-
-# The metadata of a failure by which the process that notes it knows an outage: it sees Dagster's records alone.
-OUTAGE_METADATA = "varve/outage"
-_OUR_ERRORS = {name for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, VarveError)}
-
-
-class StepFailure(NamedTuple):
-    """Why a step has failed, and whether that is an outage: a service could not be reached."""
-
-    reason: str
-    outage: bool = False
-
-
-def step_failures(instance: DagsterInstance, run_id: str) -> dict[str, StepFailure]:
-    """Return why steps of a run have failed so far, by the key of the step."""
-    failures = {}
-    for record in instance.all_logs(run_id, of_type=DagsterEventType.STEP_FAILURE):
-        event = record.get_dagster_event()
-        data = event.step_failure_data
-        if event.step_key is None:
-            continue
-        user_data, causes = data.user_failure_data, _causes(data.error)
-        outage = user_data is not None and OUTAGE_METADATA in user_data.metadata
-        outage = outage or names_outage((cause.cls_name or "", _text_of(cause)) for cause in causes)
-        # The message of an error of ours is complete; of others the first one in time says most.
-        ours = [_text_of(cause) for cause in causes if cause.cls_name in _OUR_ERRORS]
-        others = [cause.to_string().strip().split("\n\nStack Trace")[0] for cause in causes[-1:]]
-        description = user_data.description if user_data else None
-        failures[event.step_key] = StepFailure(description or next(iter([*ours, *others]), ""), outage)
-    return failures
-
-
-def _text_of(error: SerializableErrorInfo) -> str:
-    """Return the message of an error without the name of its class, which Dagster puts before it."""
-    return error.message.partition(": ")[2].strip()
-
-
-def _causes(error: SerializableErrorInfo | None) -> list[SerializableErrorInfo]:
-    """Return an error and what it came from, which is the last one."""
-    causes = []
-    while error is not None:
-        causes.append(error)
-        error = error.cause
-    return causes
 
 
 def only_step(context: InitResourceContext) -> str | None:

@@ -43,8 +43,8 @@ MARKS = """
     where d.dataset = %s and (%s::text[] is null or d.partition = any(%s)) order by d.number
 """
 # The last few failures since the current batch began, and the last few outages: those count for nothing, and must not
-# hide the ones that do. They ended by the clock of whoever asks, which may differ by
-# seconds from the server's: it is that process which waits until it is time to try again.
+# hide the ones that do. They ended by the clock of whoever asks, which may differ by seconds from the server's: it is
+# that process which waits until it is time to try again.
 FAILURES = """
     select partition, batch_id, began, ended, outage from (
         select f.partition, f.outage, extract(epoch from f.started_at)::float8 as began,

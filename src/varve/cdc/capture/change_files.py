@@ -4,7 +4,7 @@
 
 Files of other names are left alone: one may be written under such a name, and renamed when it is whole. Each file is
 taken once, as a whole, in the order of names, as a batch of its own. A file whose name and hash were taken already is
-skipped; it is read for its hash only where its size or time are others than when it was taken. An event at or before
+skipped; it is read for its hash only where its size or times are others than when it was taken. An event at or before
 the last one taken is late. A history inserts it at its place; without history it cannot be decided whether it still
 matters, so that it is left out and counted.
 
@@ -282,6 +282,9 @@ def _decoded(content: bytes) -> str:
 
 def _version(info: dict[str, object]) -> str:
     """What changes whenever the content of a file does; "" where nothing says that."""
-    changed = info.get("ETag") or info.get("etag") or info.get("mtime")
     # The time of a link is its own, whatever becomes of the file that it leads to.
-    return "" if changed is None or info.get("islink") else f"{info.get('size')} {changed}"
+    if info.get("islink") or not any(map(info.get, ("ETag", "etag", "mtime"))):
+        return ""
+    # Who writes over a file may give it the time that it had; what the disk notes of that, he cannot.
+    names = ("size", "ETag", "etag", "mtime", "created", "ino")
+    return ",".join(str(info[name]) for name in names if name in info)

@@ -24,7 +24,6 @@ from varve.catalog.environments.overlay import EnvironmentCatalog
 from varve.catalog.history.history import History
 from varve.catalog.planning.hashes import HashesOfBatches
 from varve.dagster.internal import (
-    StepFailure,
     run_assets,
     step_asset,
     step_identity,
@@ -34,6 +33,7 @@ from varve.dagster.internal import (
 from varve.dagster.partitions.asked import asked_keys
 from varve.dagster.partitions.dynamic_sets import PartitionSets
 from varve.dagster.runs import atomic_publish
+from varve.dagster.runs.failures import StepFailure
 from varve.dagster.runs.telling import Telling
 from varve.model.errors import NOTHING_LOST, AlreadyBuilding, OtherOwner, UnknownPartition, VarveError
 from varve.observe.log_lines import LogFields, set_fields

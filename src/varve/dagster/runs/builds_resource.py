@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 import dagster as dg
 
 from varve.catalog.living.leases import lease_lost
-from varve.dagster.internal import StepFailure, heartbeats_of, only_step, step_failures
+from varve.dagster.internal import heartbeats_of, only_step
 from varve.dagster.leases.heartbeat import Heartbeats
 from varve.dagster.runs.builds import Builds
+from varve.dagster.runs.failures import StepFailure, step_failures
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -1,5 +1,7 @@
 """Errors of Spark, PostgreSQL and the disk as messages about the dataset: what happened, what is current, what to do.
 
+And why steps failed, as Dagster's records have it, for the process that notes it in the catalog.
+
 Not here: errors in the rows of landing files (varve/sources/landing/bad_rows.py), and of the tasks of a load
 (varve/stores/warehouse/loading/errors.py).
 """
@@ -9,17 +11,17 @@ from __future__ import annotations
 import contextlib
 import errno
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import dagster as dg
 import psycopg
 
 from varve.catalog.catalog import Catalog
 from varve.catalog.living.leases import lease_lost
-from varve.dagster.internal import OUTAGE_METADATA
 from varve.dagster.leases.leases import leases_in
+from varve.model import errors
 from varve.model.errors import NOTHING_LOST, AlreadyBuilding, BadInput, ServiceUnavailable, VarveError
-from varve.services.outages import is_outage, is_server_lost
+from varve.services.outages import is_outage, is_server_lost, names_outage
 from varve.services.postgres import connect
 from varve.services.secrets import redacted
 from varve.sources.landing.bad_rows import explain_bad_row
@@ -29,12 +31,17 @@ from varve.stores.frames import spark_errors, spark_says
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from dagster_shared.error import SerializableErrorInfo
+
     from varve.model.build import Build
     from varve.services.settings import Settings
     from varve.stores.open_build import OpenBuild
 
 # How long the server is asked what became of a publish; after a crash it restarts within a second or two.
 _ASK_SECONDS = 10.0
+# The metadata of a failure by which the process that notes it knows an outage: it sees Dagster's records alone.
+OUTAGE_METADATA = "varve/outage"
+_OUR_ERRORS = {name for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, VarveError)}
 
 
 @contextlib.contextmanager
@@ -151,3 +158,43 @@ def _publish_outcome(build: Build, settings: Settings) -> str:
                 f"`varve repair {build.dataset}` brings everything in step; nothing needs to be run again."
             )
         return f"{NOTHING_LOST} Run it again when the server is back."
+
+
+class StepFailure(NamedTuple):
+    """Why a step has failed, and whether that is an outage: a service could not be reached."""
+
+    reason: str
+    outage: bool = False
+
+
+def step_failures(instance: dg.DagsterInstance, run_id: str) -> dict[str, StepFailure]:
+    """Return why steps of a run have failed so far, by the key of the step."""
+    failures = {}
+    for record in instance.all_logs(run_id, of_type=dg.DagsterEventType.STEP_FAILURE):
+        event = record.get_dagster_event()
+        data = event.step_failure_data
+        if event.step_key is None:
+            continue
+        user_data, causes = data.user_failure_data, _causes(data.error)
+        outage = user_data is not None and OUTAGE_METADATA in user_data.metadata
+        outage = outage or names_outage((cause.cls_name or "", _text_of(cause)) for cause in causes)
+        # The message of an error of ours is complete; of others the first one in time says most.
+        ours = [_text_of(cause) for cause in causes if cause.cls_name in _OUR_ERRORS]
+        others = [cause.to_string().strip().split("\n\nStack Trace")[0] for cause in causes[-1:]]
+        description = user_data.description if user_data else None
+        failures[event.step_key] = StepFailure(description or next(iter([*ours, *others]), ""), outage)
+    return failures
+
+
+def _text_of(error: SerializableErrorInfo) -> str:
+    """Return the message of an error without the name of its class, which Dagster puts before it."""
+    return error.message.partition(": ")[2].strip()
+
+
+def _causes(error: SerializableErrorInfo | None) -> list[SerializableErrorInfo]:
+    """Return an error and what it came from, which is the last one."""
+    causes = []
+    while error is not None:
+        causes.append(error)
+        error = error.cause
+    return causes

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class Failure(NamedTuple):
     """A build that failed: when it began and ended, and how many partitions it computed together.
 
-    An `outage` is no attempt at the partitions: a service that the run needs could not be reached.
+    An `outage` is no attempt at the partitions: a service that the run needs, or the machine for it, was missing.
     """
 
     began: float

@@ -56,7 +56,7 @@ class RetryLimits:
         return min(self.outage, self.after(outages))
 
 
-_AWAY = "a service could not be reached"
+_AWAY = "a service or a machine was missing"
 _BY_EARLIER_CODE = "; by earlier code, which stays for windows before the boundary of FORWARD FROM"
 _OUTDATED = "made by other code than is deployed"
 _OUTDATED_ON_HOLD = f"{_OUTDATED}; `varve apply --rebuild` or `--forward-from` decides what follows"
@@ -346,5 +346,5 @@ def _tried(
 
 
 def _last_outages(failures: Sequence[Failure]) -> int:
-    """How many of the last failures were outages: a service could not be reached."""
+    """How many of the last failures were outages."""
     return sum(1 for _ in takewhile(lambda failure: failure.outage, reversed(failures)))

@@ -110,8 +110,9 @@ def test_every_package_that_the_library_imports_is_a_core_dependency_or_asked_fo
     core = {normal(each) for each in PROJECT["dependencies"]}
     extras = PROJECT["optional-dependencies"]
     optional = {normal(each) for name in ("alerts", "iceberg", "lineage", "local") for each in extras[name]}
-    # What comes with one that is declared: the manager of ADBC drivers, Spark's bridge to Java, a metastore's protocol.
-    core |= {"adbc-driver-manager", "py4j", "thrift"}
+    # What comes with one that is declared: the manager of ADBC drivers, Dagster's records of errors, Spark's bridge to
+    # Java, a metastore's protocol.
+    core |= {"adbc-driver-manager", "dagster-shared", "py4j", "thrift"}
     # What OpenLineage's facets are made of.
     optional.add("attrs")
     distributions = metadata.packages_distributions()

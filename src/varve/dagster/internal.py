@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from dagster._core.instance.types import DynamicPartitionsStore as DynamicPartitionsStore  # noqa: PLC0414 - for others
     from dagster._core.launcher.base import LaunchRunContext
     from dagster._serdes import ConfigurableClassData
+    from dagster_shared.error import SerializableErrorInfo as SerializableErrorInfo  # noqa: PLC0414 - for others
 
 logger = logging.getLogger(__name__)
 

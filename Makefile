@@ -51,11 +51,11 @@ ui: $(INSTALLED) ## The Dagster UI with its daemon on 127.0.0.1:3000
 	$(BIN)/varve ui
 
 test: prepared ## The tests, on Spark Connect, then those of the stores again in classic mode
-	$(IN_MEMORY) $(BIN)/pytest --numprocesses 2 --durations 25
-	$(IN_MEMORY) $(BIN)/pytest --numprocesses 2 -m spark --spark-mode classic $(CLASSIC) $(DAGSTER)
+	$(IN_MEMORY) $(BIN)/pytest --numprocesses auto --durations 25
+	$(IN_MEMORY) $(BIN)/pytest --numprocesses auto -m spark --spark-mode classic $(CLASSIC) $(DAGSTER)
 
 test-fast: $(INSTALLED) ## The tests that need no server: a minute, while you write
-	$(BIN)/pytest --fast --numprocesses 2
+	$(BIN)/pytest --fast --numprocesses logical
 
 torture: prepared ## The tests that take minutes each: crashes, races, oracles over random histories and queries
 	$(BIN)/pytest --slow --numprocesses 2

@@ -1,4 +1,4 @@
-"""What runs with its temporary files in memory leaves no process behind, even if it is killed."""
+"""What runs with its temporary files in memory has as many workers as fit, and leaves nothing behind if it is ended."""
 
 from __future__ import annotations
 
@@ -37,11 +37,31 @@ def is_ended(pid: int) -> bool:
     return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
 
+@pytest.mark.parametrize(
+    ("processors", "memory", "workers"),
+    [(1, 64, 1), (2, 8, 1), (2, 16, 2), (2, 22, 3), (2, 64, 3), (16, 31, 4), (16, 512, 24), (2, 4, 1)],
+)
+def test_there_are_as_many_workers_as_processors_and_memory_allow(processors: int, memory: int, workers: int) -> None:
+    assert in_memory.number_of_workers(processors, memory << 30) == workers
+
+
+@pytest.mark.usefixtures("_interrupts_as_before")
+def test_what_runs_is_told_how_many_workers_it_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = tmp_path / "told"
+    command = [sys.executable, "-c", f"import os; open({str(told)!r}, 'w').write(os.environ[{in_memory.WORKERS!r}])"]
+    monkeypatch.delenv(in_memory.WORKERS, raising=False)
+    assert in_memory.main(command) == 0
+    assert int(told.read_text()) >= 1
+    monkeypatch.setenv(in_memory.WORKERS, "7")
+    assert in_memory.main(command) == 0
+    assert told.read_text() == "7"
+
+
 @pytest.mark.usefixtures("_interrupts_as_before")
 def test_a_server_whose_suite_was_killed_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, written = tmp_path / "files", tmp_path / "pid"
     folder.mkdir()
-    monkeypatch.setattr(in_memory, "folder_in_memory", lambda: folder)
+    monkeypatch.setattr(in_memory, "folder_in_memory", lambda _: folder)
     assert in_memory.main([sys.executable, "-c", KILLED, str(written), "itself"]) == -signal.SIGKILL
     assert is_ended(int(written.read_text()))
     assert not folder.exists()
@@ -51,7 +71,7 @@ def test_a_server_whose_suite_was_killed_is_ended(tmp_path: Path, monkeypatch: p
 def test_a_suite_that_is_told_to_end_ends_with_its_servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, written = tmp_path / "files", tmp_path / "pid"
     folder.mkdir()
-    monkeypatch.setattr(in_memory, "folder_in_memory", lambda: folder)
+    monkeypatch.setattr(in_memory, "folder_in_memory", lambda _: folder)
     with pytest.raises(SystemExit) as ended:
         in_memory.main([sys.executable, "-c", KILLED, str(written), "its parent"])
     assert ended.value.code == 128 + signal.SIGTERM

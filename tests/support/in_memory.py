@@ -1,8 +1,9 @@
 """Run a command whose temporary files are kept in memory, where there is enough of it; else as it is.
 
-    python -m tests.support.in_memory pytest tests
+    python -m tests.support.in_memory pytest --numprocesses auto
 
-The suite makes thousands of small databases, folders and logs: on a disk a sixth of its time goes into that.
+The suite makes thousands of small databases, folders and logs: on a disk a sixth of its time goes into that. `auto` is
+as many workers as the machine has processors and memory for, or what `PYTEST_XDIST_AUTO_NUM_WORKERS` says.
 
 Not here: which tests there are.
 """
@@ -24,15 +25,21 @@ import psutil
 from tests.support.processor_time import ProcessorTime, temporary_files
 
 PLACE = Path("/dev/shm")  # noqa: S108 - a file system in memory, wherever Linux runs
-# With two workers the suite has written 1.6 GB at most, and used 8.2 GB of memory beside that.
-FILES, SERVERS = 4 << 30, 10 << 30
+# What a worker may need: two of them have written 1.6 GB at most, and used 8.2 GB of memory beside that.
+FILES, SERVERS = 2 << 30, 5 << 30
+WORKERS = "PYTEST_XDIST_AUTO_NUM_WORKERS"
 
 
-def folder_in_memory(place: Path = PLACE, files: int = FILES, servers: int = SERVERS) -> Path | None:
+def number_of_workers(processors: int, memory: int) -> int:
+    """How many workers are of use: each of them waits for a quarter of its time, for files, ticks and processes."""
+    return max(1, min(processors * 3 // 2, memory // (FILES + SERVERS)))
+
+
+def folder_in_memory(workers: int, place: Path = PLACE) -> Path | None:
     """A new folder in memory; None where that is too small, or programs may not be run from there."""
-    if not os.access(place, os.W_OK) or shutil.disk_usage(place).free < files:
+    if not os.access(place, os.W_OK) or shutil.disk_usage(place).free < workers * FILES:
         return None
-    if psutil.virtual_memory().available < files + servers:
+    if psutil.virtual_memory().available < workers * (FILES + SERVERS):
         return None
     folder = Path(tempfile.mkdtemp(prefix="tests-", dir=place))
     program = folder / "program"
@@ -50,8 +57,10 @@ def folder_in_memory(place: Path = PLACE, files: int = FILES, servers: int = SER
 
 def main(command: list[str]) -> int:
     """Run the command, say what its processes have used, end and delete what it has left; returns its exit code."""
-    folder = folder_in_memory()
-    environment = os.environ if folder is None else {**os.environ, "TMPDIR": str(folder)}
+    workers = number_of_workers(len(os.sched_getaffinity(0)), psutil.virtual_memory().available)
+    workers = int(os.environ.get(WORKERS) or workers)
+    folder = folder_in_memory(workers)
+    environment = {**os.environ, WORKERS: str(workers)} | ({} if folder is None else {"TMPDIR": str(folder)})
     began = time.monotonic()
     running = subprocess.Popen(command, env=environment)
     # Ctrl-C reaches the command too, which ends its servers before it ends. SIGTERM may reach this process alone.

@@ -481,8 +481,10 @@ def test_files_that_were_taken_are_neither_read_again_nor_listed_for_each_that_w
         # One that was touched is read again, and is what it was.
         folder = Path(lab.settings.landing) / "_changes" / other.captured.dataset.name.replace(".", "/")
         os.utime(folder / "3.jsonl", (1, 1))
-        assert run() == 0
-        assert read == {**dict.fromkeys(names, 1), "3.jsonl": 2}
+        for _ in range(2):
+            # But not again and again: what it looks like now is noted.
+            assert run() == 0
+            assert read == {**dict.fromkeys(names, 1), "3.jsonl": 2}
         # Another content of the same size, with the time that the file had.
         before = (folder / "4.jsonl").stat()
         (folder / "4.jsonl").write_text((folder / "5.jsonl").read_text())

@@ -77,6 +77,7 @@ class FileCapture:
     settle_seconds: float = 0.0
     step: Callable[[str], None] = lambda _: None
     looked_at: set[str] = field(default_factory=set, repr=False, compare=False)
+    _read_again: dict[str, str] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def folder(self) -> str:
@@ -90,6 +91,12 @@ class FileCapture:
         Raises BadInput that names the file and the line where it cannot be read. Neither this file nor a later one is
         taken until it is mended or removed.
         """
+        try:
+            return self._next()
+        finally:
+            self._note_read_again()
+
+    def _next(self) -> EventBatch | None:
         dataset = self.captured.dataset
         taken = self.log.batches(_GENERATION)
         position = self.positions.find(self.captured.dataset.name)
@@ -98,6 +105,7 @@ class FileCapture:
         else:
             refuse_other_declaration(self.captured, position.declared)
         taken_by_name = {batch.file[0]: batch for batch in taken}
+        versions = {batch.file[0]: batch.file_version for batch in taken} | self.log.versions(_GENERATION)
         files, root = open_files(self.folder)
         for path in sorted(files.glob(f"{glob.escape(root)}/*")):
             name = path.rsplit("/", 1)[1]
@@ -108,7 +116,7 @@ class FileCapture:
                 return None
             refuse_link_out(dataset, path, f"{FOLDER}/{dataset.db}/{dataset.table}")
             version, known = _version(info), taken_by_name.get(name)
-            if known is not None and version and version == known.file_version:
+            if known is not None and version and version == versions[name]:
                 self.looked_at.add(name)
                 continue
             content = self._content(files, path)
@@ -120,6 +128,7 @@ class FileCapture:
                         "taken again. Put what is new into a file of another name."
                     )
                 self.looked_at.add(name)
+                self._read_again[name] = version
                 continue
             self.step("read")
             events, others = self._events(path, content)
@@ -144,6 +153,12 @@ class FileCapture:
 
     def slot(self) -> None:
         """File captures have no replication slot: always None."""
+
+    def _note_read_again(self) -> None:
+        """Note of files that were read again, and are as they were taken, what they look like now: once is enough."""
+        if new := {name: version for name, version in self._read_again.items() if version}:
+            self.log.note_versions(_GENERATION, {**self.log.versions(_GENERATION), **new})
+        self._read_again.clear()
 
     def _begin(self) -> None:
         dataset, files = self.captured.dataset, self.captured.files

@@ -3,6 +3,7 @@
     <lake>/_changes/<db>/<table>/generation=1/events=1795210813484/part-00000.parquet
                                                                    _varve.json
                                               taken.parquet
+                                              versions.parquet
 
 The file is written first and the manifest last: a folder without a manifest was never captured, and its changes are
 read again from the source. The manifests are the only record of what was captured; the slot of the source only receives
@@ -11,6 +12,9 @@ confirmations. A generation begins with a snapshot of the whole table; LSNs can 
 Change files that were taken long ago stand in one list: none is taken twice, so that all are remembered, and a file a
 minute would be half a million folders after a year. The list is written before their folders go, and read after those
 are listed: whoever looks meanwhile finds a file in one of the two places.
+
+A change file that was touched, copied or restored since it was taken is read once more. That it had the same content is
+noted in a list of its own, which may be lost: it only spares reading.
 
 Not here: how long they are kept (retention.py).
 """
@@ -34,13 +38,15 @@ from varve.stores.folders.file_calls import at_once
 from varve.stores.folders.layout import MANIFEST
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from varve.model.dataset import Dataset
 
 FOLDER = "_changes"
 # The list of change files that were taken long ago.
 _TAKEN = "taken.parquet"
+# What change files that were taken look like now, where that is otherwise than when they were taken.
+_VERSIONS = "versions.parquet"
 _BATCH = "events="
 _OF_TAKEN = pa.schema([
     ("events", pa.int64()), ("file", pa.string()), ("hash", pa.string()), ("last_lsn", pa.int64()),
@@ -106,6 +112,22 @@ class EventLog:
         out = io.BytesIO()
         pq.write_table(pa.Table.from_pylist(list(map(_listed_row, batches)), _OF_TAKEN), out, compression="zstd")
         put_whole(files, f"{root}/{_TAKEN}", out.getvalue())
+
+    def versions(self, generation: int) -> dict[str, str]:
+        """What change files looked like when they were found to be as they were taken, by their names."""
+        files, root = open_files(self.generation(generation))
+        if not files.exists(f"{root}/{_VERSIONS}"):
+            return {}
+        with files.open(f"{root}/{_VERSIONS}", "rb") as file:
+            table = pq.read_table(io.BytesIO(file.read()))
+        return dict(zip(*(table[name].to_pylist() for name in ("file", "version")), strict=True))
+
+    def note_versions(self, generation: int, versions: Mapping[str, str]) -> None:
+        """Let these, and no others, be what change files of a generation look like now."""
+        files, root = open_files(self.generation(generation))
+        out = io.BytesIO()
+        pq.write_table(pa.table({"file": list(versions), "version": list(versions.values())}), out, compression="zstd")
+        put_whole(files, f"{root}/{_VERSIONS}", out.getvalue())
 
     def remove(self, generation: int) -> None:
         """Remove all batches of a generation, if there are any."""

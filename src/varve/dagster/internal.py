@@ -265,6 +265,12 @@ def step_identity(step: StepExecutionContext) -> tuple[str, str]:
     return step.run_id, step.step.key
 
 
+def attempts_before(step: StepExecutionContext) -> int:
+    """Return how many attempts at the step its run has made before, as a RetryPolicy of an asset has it."""
+    attempts: int = step.previous_attempt_count
+    return attempts
+
+
 def step_asset(step: StepExecutionContext) -> AssetKey:
     """Return the asset that the step materialises; each of our datasets is one asset."""
     (key,) = step_assets(step)

@@ -23,7 +23,9 @@ from varve.catalog.environments.environments import Environments
 from varve.catalog.environments.overlay import EnvironmentCatalog
 from varve.catalog.history.history import History
 from varve.catalog.planning.hashes import HashesOfBatches
+from varve.catalog.traces import Traces
 from varve.dagster.internal import (
+    attempts_before,
     run_assets,
     step_asset,
     step_identity,
@@ -35,7 +37,14 @@ from varve.dagster.partitions.dynamic_sets import PartitionSets
 from varve.dagster.runs import atomic_publish
 from varve.dagster.runs.failures import StepFailure
 from varve.dagster.runs.telling import Telling
-from varve.model.errors import NOTHING_LOST, AlreadyBuilding, OtherOwner, UnknownPartition, VarveError
+from varve.model.errors import (
+    NOTHING_LOST,
+    AlreadyBuilding,
+    OtherOwner,
+    ServiceUnavailable,
+    UnknownPartition,
+    VarveError,
+)
 from varve.observe.log_lines import LogFields, set_fields
 from varve.planning.requested import (
     ENVIRONMENT_TAG,
@@ -88,18 +97,23 @@ class Builds:
         self._spark = spark
         self._log = log or logger
         self._open: dict[tuple[str, str], OpenBuild] = {}
+        # At which attempt of its step each of them was begun.
+        self._attempts: dict[tuple[str, str], int] = {}
         # The keys of the steps that have begun a build. A build notes its own end in the catalog.
         self._begun_steps: set[str] = set()
 
     def of(self, context: dg.AssetExecutionContext | dg.InputContext | dg.OutputContext) -> OpenBuild:
-        """Return the build of the step that the context belongs to; the first call begins it.
+        """Return the build of the step that the context belongs to; the first call of each attempt begins it.
 
         Raises AlreadyBuilding where another run goes on building one of the partitions, UnknownPartition where the run
         asks for a partition that the dataset does not have, and VarveError where the run's tags do not fit.
         """
         step = step_of(context)
-        identity = step_identity(step)
+        identity, attempt = step_identity(step), attempts_before(step)
+        if identity in self._open and self._attempts[identity] != attempt:
+            self._leave_attempt(identity)
         if identity not in self._open:
+            self._attempts[identity] = attempt
             dataset = self.dataset(step_asset(step))
             if dataset.partitioning.dimensions and not step.dagster_run.tags.keys() & {PARTITION_TAG, RANGE_START_TAG}:
                 raise UnknownPartition(
@@ -136,6 +150,23 @@ class Builds:
                 self.abandon(self._open[identity], error)
                 raise error
         return self._open[identity]
+
+    def _leave_attempt(self, identity: tuple[str, str]) -> None:
+        """End the build of an attempt that has failed: Dagster tries the step again, which reads and builds anew.
+
+        Its batches are forgotten: what is no failure of the run is none of the partitions either.
+        """
+        opened, application = self._open[identity], "varve after an attempt"
+        # The session of the build may be what the attempt has lost.
+        with (
+            contextlib.suppress(ServiceUnavailable, psycopg.Error),
+            connect(self.settings, application=application) as connection,
+        ):
+            for build_or_rejected in opened.with_rejected:
+                Traces(connection).forget(build_or_rejected.build)
+        self.telling.failed(opened, "an attempt at its step has failed, and Dagster tries it again")
+        self.close(opened)
+        self._begun_steps.discard(identity[1])
 
     def _begin(self, step: Any, dataset: Dataset, partitions: Sequence[PartitionKey]) -> OpenBuild:
         environment = self.environment(step.dagster_run)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import time
 import uuid
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ import pytest
 from tests.e2e.project import wait_until
 from tests.support.project import ROOT
 from varve.dagster.assets.datasets import dataset_asset, graph_of
+from varve.dagster.internal import set_filled_since
 from varve.dagster.partitions.definitions import partitions_def
 from varve.dagster.partitions.dynamic_sets import PartitionSets
 from varve.dagster.partitions.sets_sensor import fill, grow, has_sets, partition_sets_sensor, sets_of
@@ -351,3 +353,14 @@ class TestWindows:
 def test_only_a_graph_with_sets_has_the_sensor() -> None:
     assert not has_sets(graph((DAY,), (DAY, PART)))
     assert has_sets(graph((DAY,), (DAY, fresh())))
+
+
+def test_since_when_a_set_has_had_keys_is_known_in_the_storage_of_a_project(instance: dg.DagsterInstance) -> None:
+    name = f"filled_{uuid.uuid4().hex[:8]}"
+    assert set_filled_since(instance, name) is None
+    before = time.time()
+    instance.add_dynamic_partitions(name, ["a"])
+    instance.add_dynamic_partitions(name, ["b"])
+    since = set_filled_since(instance, name)
+    assert since is not None
+    assert before - 5 < since < time.time() + 5

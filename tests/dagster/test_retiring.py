@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
+import time
+import uuid
 from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -132,11 +134,39 @@ def test_a_set_that_is_lost_with_dagsters_storage_takes_nothing_from_readers(wor
             f"partitions was retired. Add its keys again: varve keys add {stores.set_name} KEY ... If it is meant: "
             f"varve retire {before}."
         )
+        # As long as not all of its keys are added again, the others are no keys that somebody has taken out.
+        while time.time() * 1_000 < workbench.current(before)[keys[0].path].batch_id.millis + 3_000:
+            time.sleep(0.1)
+        sets = sets_of(instance, graph)
+        sets.add(stores, ["Paris"])
+        assert look(graph, instance) == (
+            f"{before}: every key of the set {stores.set_name} was added after 1 partition of other keys had been "
+            "computed, as when Dagster's storage was lost and keys are added again; none of those was retired. Add the "
+            f"other keys too: varve keys add {stores.set_name} KEY ... If it is meant: varve retire {before}."
+        )
+        sets.add(stores, ["Detroit"])
+        assert look(graph, instance) == "Every partition that has a batch is one of the graph."
         # One key that is taken out of a set that has others goes by itself, as always.
-        sets_of(instance, graph).add(stores, ["Paris"])
+        workbench.publish(before, keys, [(key, "tea", 2) for key in keys])
+        sets.remove(stores, ["Detroit"])
         (request,) = look(graph, instance)
     assert isinstance(request, dg.RunRequest)
     assert request.run_config["ops"]["retire_partitions"]["config"]["partitions"] == [keys[0].path]
+
+
+def test_a_set_that_is_lost_does_not_take_the_marks_of_a_backfill_with_it(workbench: Workbench) -> None:
+    stores = DynamicDimension("store", f"stores_{uuid.uuid4().hex[:8]}")
+    dataset = replace(sales_dataset(StoreKind.LAKE), partitioning=Partitioning((DAY, stores)))
+    with closing(workbench.catalog().connection) as connection, dg.DagsterInstance.ephemeral() as instance:
+        backfills = Backfills(connection)
+        number = backfills.add({dataset.name: [PartitionKey.of(day=FIFTH, store="Paris").path]}, reason="", owner="me")
+        graph = graph_of(dataset)
+        look(graph, instance)
+        assert backfills.listed(number)[0].state == "running"
+        # A key that was taken out of a set that has others takes its marks with it.
+        sets_of(instance, graph).add(stores, ["Detroit"])
+        look(graph, instance)
+        assert backfills.listed(number)[0].state == "done"
 
 
 def test_a_backfill_ends_though_the_retention_of_what_it_marked_is_over(workbench: Workbench) -> None:

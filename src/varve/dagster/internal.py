@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -28,11 +29,15 @@ from dagster._core.execution import context_creation_job, host_mode
 from dagster._core.execution.context.metadata_logging import AssetMetadataHandle, OutputMetadataAccumulator
 from dagster._core.instance.types import CachingDynamicPartitionsLoader
 from dagster._core.launcher.base import CheckRunHealthResult, WorkerStatus
-from dagster._core.storage.event_log.schema import SqlEventLogStorageTable
+from dagster._core.storage.event_log.schema import DynamicPartitionsTable, SqlEventLogStorageTable
+from dagster._core.storage.event_log.sql_event_log import SqlEventLogStorage
 from dagster._loggers import default_system_loggers
 from dagster._utils.schedules import reverse_cron_string_iterator
 from dagster_postgres import DagsterPostgresStorage
 from dagster_postgres.event_log import PostgresEventLogStorage
+from sqlalchemy import select
+from sqlalchemy.sql.functions import current_timestamp
+from sqlalchemy.sql.functions import min as min_of
 
 from varve.dagster.leases.heartbeat import Heartbeats, this_process
 from varve.dagster.leases.leases import ASKED_ONLY, dead_runs, end_lease, leases_in
@@ -320,6 +325,21 @@ def step_partition_keys(step: StepExecutionContext) -> list[str]:
 def reading_once(instance: DagsterInstance) -> DynamicPartitionsStore:
     """Return the dynamic sets of an instance as they are when somebody asks first, each by one statement."""
     return CachingDynamicPartitionsLoader(instance)
+
+
+def set_filled_since(instance: DagsterInstance, name: str) -> float | None:
+    """Return since when the oldest key of a dynamic set has been there, in seconds since 1970; None: it is not known.
+
+    Dagster notes it by the clock of its server, in the time zone of its session.
+    """
+    storage, table = instance.event_log_storage, DynamicPartitionsTable
+    if not isinstance(storage, SqlEventLogStorage):
+        return None
+    oldest_and_now = select(min_of(table.c.create_timestamp), current_timestamp())
+    with storage.index_connection() as connection:
+        oldest, now = connection.execute(oldest_and_now.where(table.c.partitions_def_name == name)).one()
+    # Of SQLite's times only the seconds are there: the earliest that it may have been.
+    return None if oldest is None else time.time() - (now.replace(tzinfo=None) - oldest).total_seconds() - 1.0
 
 
 def unknown_keys(

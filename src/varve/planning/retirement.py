@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING
 
 from varve.model.errors import counted
 from varve.model.partitions.dimension import DynamicDimension
+from varve.model.partitions.key import parse_path, text_of
 from varve.planning.judgement.timing import Timing
 from varve.planning.readers import Keys
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from varve.model.dataset import Dataset
     from varve.model.partitions.dimension import Members
@@ -44,15 +45,24 @@ class Retirement:
 class RefusedRetirement:
     """A retirement that only a person may request: `count` of the `of` partitions that the dataset has.
 
-    `empty_set` is the set of its that has no key at all, "" where none is empty.
+    `empty_set` is the set of its that has no key at all, "" where none is empty; `new_set` the one all of whose keys
+    were added after the partitions were computed, "" where there is none.
     """
 
     dataset: str
     count: int
     of: int
     empty_set: str = ""
+    new_set: str = ""
 
     def __str__(self) -> str:
+        if self.new_set:
+            return (
+                f"{self.dataset}: every key of the set {self.new_set} was added after "
+                f"{counted(self.count, 'partition')} of other keys had been computed, as when Dagster's storage was "
+                "lost and keys are added again; none of those was retired. Add the other keys too: varve keys add "
+                f"{self.new_set} KEY ... If it is meant: varve retire {self.dataset}."
+            )
         if self.empty_set:
             return (
                 f"{self.dataset}: the set {self.empty_set} has no key, as when Dagster's storage was lost, and none of "
@@ -66,14 +76,22 @@ class RefusedRetirement:
 
 
 def retirements(
-    plan: RunPlan, counts: Mapping[str, int], empty_sets: Mapping[str, str] | None = None
+    plan: RunPlan,
+    counts: Mapping[str, int],
+    empty_sets: Mapping[str, str] | None = None,
+    of_new_sets: Mapping[str, Mapping[str, Collection[str]]] | None = None,
 ) -> tuple[list[Retirement], list[RefusedRetirement]]:
     """The retirements to request, and the refused ones. `counts`: how many partitions with a batch each dataset has.
 
-    `empty_sets` are sets that have no key and may have lost them, by the datasets that have a partition for each.
+    `empty_sets` are sets that have no key and may have lost them, by the datasets that have a partition for each;
+    `of_new_sets` the partitions that may miss a key of a set which is being filled again, by dataset and set.
     """
     wanted, refused = [], []
-    for name, paths in plan.retire.items():
+    for name, all_paths in plan.retire.items():
+        paths = all_paths
+        for new_set, kept in (of_new_sets or {}).get(name, {}).items():
+            refused.append(RefusedRetirement(name, len(kept), counts.get(name, 0), new_set=new_set))
+            paths = tuple(path for path in paths if path not in kept)
         if name in (empty_sets or {}):
             refused.append(RefusedRetirement(name, len(paths), counts.get(name, 0), (empty_sets or {})[name]))
             continue
@@ -100,6 +118,28 @@ def lost_sets(graph: Graph, members: Members, failed: Collection[str]) -> dict[s
         and not members.get(dimension.set_name)
         and (dimension.source is None or dataset.name in failed)
     }
+
+
+def of_new_sets(
+    graph: Graph, plan: RunPlan, members: Members, filled_since: Callable[[DynamicDimension], float | None]
+) -> dict[str, dict[str, set[str]]]:
+    """Partitions to retire without a key in a set that people fill, all of whose keys are newer; by dataset and set.
+
+    `filled_since` says since when the oldest key of a set has been there, in seconds since 1970; None: not known. When
+    such a partition was computed, the set had none of the keys that it has now. So perhaps it has lost them, and
+    somebody is adding them again, one after another.
+    """
+    found: dict[str, dict[str, set[str]]] = {}
+    for name, paths in plan.retire.items():
+        dynamic = [each for each in graph.datasets[name].partitioning.dimensions if isinstance(each, DynamicDimension)]
+        for dimension in dynamic:
+            texts = {text_of(key) for key in members.get(dimension.set_name, ())}
+            gone = [path for path in paths if dict(parse_path(path)).get(dimension.name) not in texts]
+            since = filled_since(dimension) if texts and gone and dimension.source is None else None
+            older = {path for path in gone if since and int(plan.judgements[name][path].token) < since * 1000}
+            if older:
+                found.setdefault(name, {})[dimension.set_name] = older
+    return found
 
 
 def still_unwanted(

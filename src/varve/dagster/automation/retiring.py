@@ -18,15 +18,24 @@ from varve.catalog.catalog import Catalog
 from varve.catalog.code.generations import dataset_of
 from varve.catalog.code.owners import Owners
 from varve.dagster.automation.reconciling import IDENTITY_TAG, Ended, Reconciler, ended_runs
+from varve.dagster.internal import set_filled_since
 from varve.dagster.partitions.sets_sensor import sets_of
 from varve.model.dataset import Dataset
 from varve.model.errors import cut, some
 from varve.model.partitions.key import PartitionKey, parse_path
+from varve.model.partitions.partitioning import base_set
 from varve.planning.graph import Graph
 from varve.planning.reasons import LONGEST, path_in_words
 from varve.planning.reconcile import RunPlan
 from varve.planning.requested import REASON_TAG
-from varve.planning.retirement import Retirement, lost_sets, retirements, still_unwanted
+from varve.planning.retirement import (
+    RefusedRetirement,
+    Retirement,
+    lost_sets,
+    of_new_sets,
+    retirements,
+    still_unwanted,
+)
 from varve.project import Project
 from varve.services.postgres import connect
 from varve.services.settings import Settings
@@ -132,17 +141,25 @@ def retirement_sensor(graph: Graph, project: Project) -> dg.SensorDefinition:
         description="Partitions whose retention is over or that the graph has no more go out of readers' sight.",
     )
     def evaluate(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
-        plan_and_counts = reconciler.look(
-            context.instance,
-            "retirement",
-            lambda catalog, _: catalog.partitions_by_dataset(),
-            _without_marks,
+        def use_plan(
+            catalog: Catalog, plan: RunPlan, counts: Mapping[str, int]
+        ) -> tuple[list[Retirement], list[RefusedRetirement]]:
+            members = sets_of(context.instance, graph).members()
+            lost = lost_sets(graph, members, plan.failed)
+            new = of_new_sets(
+                graph, plan, members, lambda dimension: set_filled_since(context.instance, base_set(dimension))
+            )
+            # Of what was never computed and is no partition, there is nothing but marks. The key may come back.
+            for name in plan.unmark.keys() - lost.keys() - new.keys():
+                Backfills(catalog.connection).leave_out(name, plan.unmark[name])
+            return retirements(plan, counts, lost, new)
+
+        found = reconciler.look(
+            context.instance, "retirement", lambda catalog, _: catalog.partitions_by_dataset(), use_plan
         )
-        if isinstance(plan_and_counts, dg.SkipReason):
-            return plan_and_counts
-        plan, counts = plan_and_counts
-        lost = lost_sets(graph, sets_of(context.instance, graph).members(), plan.failed)
-        wanted_retirements, refusals = retirements(plan, counts, lost)
+        if isinstance(found, dg.SkipReason):
+            return found
+        wanted_retirements, refusals = found
         for refusal in refusals:
             context.log.warning("%s", refusal)
         ended = ended_runs([retirement.identity for retirement in wanted_retirements], context.instance)
@@ -158,13 +175,6 @@ def retirement_sensor(graph: Graph, project: Project) -> dg.SensorDefinition:
         return dg.SensorResult(run_requests=requests)
 
     return evaluate
-
-
-def _without_marks(catalog: Catalog, plan: RunPlan, counts: Mapping[str, int]) -> tuple[RunPlan, Mapping[str, int]]:
-    """Take away the marks of what was never computed and is no partition: there is nothing else to retire of it."""
-    for name, paths in plan.unmark.items():
-        Backfills(catalog.connection).leave_out(name, paths)
-    return plan, counts
 
 
 def _request(retirement: Retirement, ended: Ended) -> dg.RunRequest:

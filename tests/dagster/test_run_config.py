@@ -1,5 +1,6 @@
 """What a run is not given: configuration, without which sensors leave a dataset out by name, and a partition."""
 
+import datetime as dt
 import uuid
 from contextlib import closing
 from typing import Any
@@ -7,11 +8,13 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from tests.support.project import ROOT
 from tests.support.workbench import Workbench
 from varve.catalog.catalog import Catalog
 from varve.catalog.history.history import History
 from varve.catalog.rejected import RejectedArrivals
 from varve.dagster.assets.datasets import DatasetAsset, dataset_asset
+from varve.dagster.automation.schedules import partition_schedule
 from varve.dagster.definitions import build_defs
 from varve.dagster.driver import failure_reason
 from varve.model.dataset import Dataset, StoreKind
@@ -80,6 +83,31 @@ def test_a_dataset_that_needs_configuration_keeps_no_other_from_running(catalog:
     assert left_out.keys() == {f"{db}.a_configured", f"{db}.b_of_service"}
     assert "its run needs configuration (its function)" in left_out[f"{db}.a_configured"]
     assert "its run needs configuration (the resource 'service')" in left_out[f"{db}.b_of_service"]
+
+
+def test_a_schedule_leaves_a_dataset_that_needs_configuration_out_as_the_sensor_does(catalog: Catalog) -> None:
+    configured, of_service, *others = declared(f"c{uuid.uuid4().hex[:8]}")
+    schedules = [partition_schedule(asset.dataset, "@daily") for asset in (configured, of_service, *others)]
+    resources: Any = {"service": Service.configure_at_launch()}
+    assets = build_defs([configured, of_service, *others], resource_overrides=resources, schedules=schedules)
+    repository = assets.get_repository_def()
+    tick = dt.datetime(2026, 1, 5, tzinfo=dt.UTC)
+    with dg.DagsterInstance.from_config(str(ROOT)) as instance:
+        results = {}
+        for schedule in schedules:
+            context = dg.build_schedule_context(
+                instance=instance, scheduled_execution_time=tick, repository_def=repository
+            )
+            result = repository.get_schedule_def(schedule.name).evaluate_tick(context)
+            results[schedule.name.split("_", 1)[1]] = result.skip_message or len(result.run_requests or ())
+    assert results["c_with_default_schedule"] == results["d_plain_schedule"] == 1
+    assert results["a_configured_schedule"] == (
+        f"Nothing of {configured.dataset} can be requested: its run needs configuration (its function), and runs that "
+        "sensors and schedules ask for have none: give each field a default. By hand it runs with what is written in "
+        "the launchpad."
+    )
+    assert "(the resource 'service')" in str(results["b_of_service_schedule"])
+    assert catalog is not None
 
 
 @pytest.mark.spark

@@ -165,8 +165,8 @@ def _left_out(dataset: Dataset, keys: Sequence[PartitionKey], reason: str) -> Le
 
 def _config_reason(needs: Sequence[str]) -> str:
     return (
-        f"its run needs configuration ({some(needs)}), and runs that sensors ask for have none: give each field a "
-        "default. By hand it runs with what is written in the launchpad"
+        f"its run needs configuration ({some(needs)}), and runs that sensors and schedules ask for have none: give "
+        "each field a default. By hand it runs with what is written in the launchpad"
     )
 
 

@@ -118,14 +118,24 @@ def partition_schedule(
         left_out: list[LeftOut] = []
         requests = [
             request if windowed else _computing(request)
-            for run in accepted(planned, context.instance, left_out)
+            for run in accepted(planned, context.instance, left_out, _repository(context))
             for request in [run_request(run, project=settings.project_name)]
         ]
         for entry in left_out:
             context.log.error("%s %s is left out: %s", entry.dataset, entry.subject, entry.reason)
+        if left_out and not requests:
+            return dg.SkipReason(f"Nothing of {dataset} can be requested: {left_out[0].reason}.")
         return requests
 
     return evaluate
+
+
+def _repository(context: dg.ScheduleEvaluationContext) -> dg.RepositoryDefinition | None:
+    """The definitions that the schedule is among; None where somebody calls it by hand, as in a test."""
+    try:
+        return context.repository_def
+    except dg.DagsterInvariantViolationError:
+        return None
 
 
 def keys_at(

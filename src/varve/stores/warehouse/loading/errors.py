@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from varve.model.partitions.key import PartitionKey
     from varve.stores.warehouse.loading.copying import CopyPiece, Outcome
 
-_PLACE = re.compile(r"COPY .+?, line (\d+)(?:, column (\S+))?")
-_MESSAGE = re.compile(r"ERROR:\s*(.+)")
+# Both are in the language of the server (lc_messages): `FEHLER:  ...`, `KONTEXT:  COPY rows, Zeile 1, Spalte value`.
+_PLACE = re.compile(r"(?m)^(?:\w+ ?: +)?\S*COPY.*?[,\u3001] ?\w+ (\d+)(?:[,\u3001] ?\w+ (\S+))?")
+_MESSAGE = re.compile(r":  (\S.*)")
 _NUL = "22021"
 _JSON_NUL = "22P05"
 _DISK_FULL = "53100"

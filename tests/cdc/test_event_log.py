@@ -16,6 +16,33 @@ from varve.stores.folders.file_calls import AT_ONCE
 BATCHES = 60
 
 
+def test_a_process_that_looks_again_and_again_reads_only_what_is_new(tmp_path: Path) -> None:
+    """As the ticks of a capture and of the alerts do, each with a log of its own: a week of batches is kept."""
+    dataset = sales_dataset(StoreKind.LAKE)
+
+    def captured(lsn: int) -> Path:
+        writer = EventLog(str(tmp_path), dataset).writer(1, "stream", ())
+        writer.add_events([event(ChangeType.TRUNCATE)])
+        return Path(writer.finish(lsn).location)
+
+    folders = [captured(lsn) for lsn in (1, 2, 3)]
+    with slow_files() as far_away:
+        root = f"hdfs://{tmp_path}"
+
+        def ticks(count: int) -> list[list[int]]:
+            return [[each.last_lsn for each in EventLog.remembered(root, dataset).batches(1)] for _ in range(count)]
+
+        far_away.calls = Calls()
+        assert ticks(5) == [[1, 2, 3]] * 5
+        assert far_away.calls.of["open"] == 3
+        captured(4)
+        shutil.rmtree(folders[0])
+        assert ticks(2) == [[2, 3, 4]] * 2
+        assert far_away.calls.of["open"] == 4
+        # What has gone is not remembered either, or the memory of the process would grow from month to month.
+        assert len(EventLog.remembered(root, dataset).seen) == 3
+
+
 def test_a_manifest_is_read_once_however_often_the_batches_are_asked_for(tmp_path: Path) -> None:
     dataset = sales_dataset(StoreKind.LAKE)
     writer = EventLog(str(tmp_path), dataset).writer(1, "stream", ())

@@ -233,7 +233,7 @@ def opened(
             Owners(connection, settings.project_name).claim_all([captured.dataset.name], "Nothing was captured.")
             positions.lock(captured.dataset.name, patience)
         try:
-            log = EventLog(settings.lake, captured.dataset)
+            log = EventLog.remembered(settings.lake, captured.dataset)
             capturing = (
                 Capture(captured, SourceDatabase(source_url(settings)), positions, log)
                 if captured.files is None

@@ -49,7 +49,7 @@ def capture_facts(
 def _facts(table: CapturedTable, position: Position, settings: Settings) -> CaptureFacts:
     facts = CaptureFacts(table.dataset.name, position.state, position.reason or "", position.quarantined)
     try:
-        pending = _pending(table, position, EventLog(settings.lake, table.dataset))
+        pending = _pending(table, position, EventLog.remembered(settings.lake, table.dataset))
         begun = [int(match[1]) / 1000 for batch in pending if (match := _BEGUN.search(batch.location.rstrip("/")))]
         warning = _warning(table, settings) if position.state == "running" else ""
     except Exception as error:  # noqa: BLE001 - what file systems raise has no common class, and all else is told too

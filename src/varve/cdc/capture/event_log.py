@@ -25,7 +25,7 @@ import io
 import json
 import time
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -72,6 +72,11 @@ class EventLog:
     dataset: Dataset
     seen: dict[str, EventBatch] = field(default_factory=dict, repr=False, compare=False)
 
+    @classmethod
+    def remembered(cls, root: str, dataset: Dataset) -> EventLog:
+        """The log with what this process has read of it before: a sensor looks again and again, for months."""
+        return cls(root, dataset, _seen(folder_of(root, dataset.name)))
+
     @property
     def folder(self) -> str:
         """The folder of all generations. No folder in it has the name of a dataset batch, so that a sweep skips it."""
@@ -88,9 +93,14 @@ class EventLog:
             return []
         names = (path.rstrip("/").rsplit("/", 1)[-1] for path in files.ls(root, detail=False, refresh=True))
         locations = [f"{self.generation(generation)}/{name}" for name in names if name.startswith(_BATCH)]
-        unread = [location for location in locations if location not in self.seen]
-        self.seen.update((batch.location, batch) for batch in at_once(partial(_batch, files), unread) if batch)
-        batches = {location: self.seen[location] for location in locations if location in self.seen}
+        # Other threads may look at the same log: what is returned is what was listed here.
+        batches = {location: batch for location in locations if (batch := self.seen.get(location)) is not None}
+        unread = [location for location in locations if location not in batches]
+        batches.update((batch.location, batch) for batch in at_once(partial(_batch, files), unread) if batch)
+        for gone in list(self.seen):
+            if gone not in batches:
+                self.seen.pop(gone, None)
+        self.seen.update(batches)
         if all(batch.kind == "file" for batch in batches.values()):
             for batch in self.listed(generation):
                 batches.setdefault(batch.location, batch)
@@ -171,6 +181,13 @@ class EventLog:
         folder = f"{self.generation(generation)}/events={millis}"
         files.makedirs(folder)
         return BatchWriter(self.dataset.name, folder, generation, kind, tuple(columns))
+
+
+@lru_cache(maxsize=1_000)
+def _seen(folder: str) -> dict[str, EventBatch]:
+    """The batches below a folder that this process has read."""
+    del folder
+    return {}
 
 
 def _batch(files: Any, location: str) -> EventBatch | None:

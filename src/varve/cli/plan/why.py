@@ -123,7 +123,9 @@ def _capture(dataset: Dataset, open_plan: OpenPlan) -> dict[str, Any] | None:
     from varve.cdc.capture.event_log import EventLog
 
     try:
-        waiting = EventLog(chosen_settings().lake, dataset).batches(position.generation, after=position.applied_lsn)
+        waiting = EventLog.remembered(chosen_settings().lake, dataset).batches(
+            position.generation, after=position.applied_lsn
+        )
         to_apply = sum(batch.counts.events for batch in waiting)
     except OSError:
         # The lake is out of reach from here: what the catalog says is said all the same.

@@ -53,12 +53,26 @@ class History:
         partitions: Sequence[str] | None = None,
         *,
         run_id: str | None = None,
+        run_ids: Collection[str] | None = None,
         limit: int = _ALL,
     ) -> list[PastBatch]:
-        """All batches of these partitions (None: of all), newest first in each partition."""
+        """All batches of these partitions (None: of all) and runs (None: of all), newest first in each partition."""
         paths = None if partitions is None else list(partitions)
-        rows = self.connection.execute(statements.BATCHES, (dataset, paths, paths, run_id, run_id, limit))
+        runs = [run_id] if run_id is not None else None if run_ids is None else sorted(run_ids)
+        rows = self.connection.execute(statements.BATCHES, (dataset, paths, paths, runs, runs, limit))
         return [past_batch_of(row) for row in rows]
+
+    def runs_of(
+        self, dataset: str, partitions: Sequence[str] | None, beginning: str, *, changes: bool = False
+    ) -> set[str]:
+        """The runs whose ids begin so of the batches of these partitions (None: of all), or of their changes.
+
+        Where one has exactly this id, only that one.
+        """
+        paths = None if partitions is None else list(partitions)
+        statement = statements.RUNS_OF_CHANGES if changes else statements.RUNS_OF_BATCHES
+        runs = {run_id for (run_id,) in self.connection.execute(statement, (dataset, paths, paths, beginning))}
+        return {beginning} & runs or runs
 
     def partitions(self, dataset: str, among: Sequence[str] | None = None) -> set[str]:
         """The partitions that ever had a batch, whatever became of it: of all, or `among` these."""
@@ -82,11 +96,16 @@ class History:
         return {BatchId(batch_id) for (batch_id,) in rows}
 
     def changes(
-        self, dataset: str, partitions: Sequence[str] | None = None, *, limit: int = _ALL
+        self,
+        dataset: str,
+        partitions: Sequence[str] | None = None,
+        *,
+        run_ids: Collection[str] | None = None,
+        limit: int = _ALL,
     ) -> list[CurrentChange]:
-        """Every change of what is current, the last one first."""
-        paths = None if partitions is None else list(partitions)
-        rows = self.connection.execute(statements.CHANGES, (dataset, paths, paths, limit))
+        """Every change of what is current, or those of these runs, the last one first."""
+        paths, runs = (None if texts is None else sorted(texts) for texts in (partitions, run_ids))
+        rows = self.connection.execute(statements.CHANGES, (dataset, paths, paths, runs, runs, limit))
         return [CurrentChange(row[0], batch_id_of(row[1]), *row[2:]) for row in rows]
 
     def as_of(

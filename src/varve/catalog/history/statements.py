@@ -8,8 +8,18 @@ BATCHES = """
         (select coalesce(json_agg(json_build_array(p.owner, p.reason, p.expires_at) order by p.owner), '[]')
          from varve.valid_pin p where (p.dataset, p.partition, p.batch_id) = (b.dataset, b.partition, b.batch_id))
     from varve.batch b left join varve.current c using (dataset, partition, batch_id)
-    where b.dataset = %s and (%s::text[] is null or b.partition = any(%s)) and (%s::text is null or b.run_id = %s)
+    where b.dataset = %s and (%s::text[] is null or b.partition = any(%s))
+        and (%s::text[] is null or b.run_id = any(%s))
     order by b.partition, b.batch_id desc limit %s
+"""
+# The runs of batches, or of changes of what is current, whose ids begin with a text.
+RUNS_OF_BATCHES = """
+    select distinct run_id from varve.batch
+    where dataset = %s and (%s::text[] is null or partition = any(%s)) and starts_with(run_id, %s)
+"""
+RUNS_OF_CHANGES = """
+    select distinct run_id from varve.publication
+    where dataset = %s and (%s::text[] is null or partition = any(%s)) and starts_with(run_id, %s)
 """
 PARTITIONS = "select distinct partition from varve.batch where dataset = %s"
 # A statement of its own: few partitions are found in the index of each, and not among all.
@@ -23,7 +33,8 @@ PINNED = """
 """
 CHANGES = """
     select partition, batch_id, kind, run_id, reason, published_at from varve.publication
-    where dataset = %s and (%s::text[] is null or partition = any(%s)) order by id desc, partition limit %s
+    where dataset = %s and (%s::text[] is null or partition = any(%s)) and (%s::text[] is null or run_id = any(%s))
+    order by id desc, partition limit %s
 """
 # Ordered by id and not by time: clocks may go back, and readers saw what was recorded last.
 AS_OF = """

@@ -82,12 +82,8 @@ def history(dataset_name: str, words: Sequence[str], *, run: str | None, limit: 
     with opened() as past:
         dataset = known(past, dataset_name)
         paths = matching_partitions(past, dataset, words) if words else None
-        if run is None:
-            batches = past.batches(dataset.name, paths, limit=limit)
-        else:
-            every = past.batches(dataset.name, paths)
-            named = _named_runs({batch.run_id for batch in every}, run, dataset, words)
-            batches = [batch for batch in every if batch.run_id in named][:limit]
+        runs = None if run is None else _named_runs(past, run, dataset, words, paths)
+        batches = past.batches(dataset.name, paths, run_ids=runs, limit=limit)
     return [batch_values(batch) for batch in batches]
 
 
@@ -99,18 +95,16 @@ def changes(dataset_name: str, words: Sequence[str], *, run: str | None, limit: 
     with opened() as past:
         dataset = known(past, dataset_name)
         paths = matching_partitions(past, dataset, words) if words else None
-        if run is None:
-            changed = past.changes(dataset.name, paths, limit=limit)
-        else:
-            every = past.changes(dataset.name, paths)
-            named = _named_runs({change.run_id for change in every}, run, dataset, words, log=True)
-            changed = [change for change in every if change.run_id in named][:limit]
+        runs = None if run is None else _named_runs(past, run, dataset, words, paths, log=True)
+        changed = past.changes(dataset.name, paths, run_ids=runs, limit=limit)
     return [_change(change) for change in changed]
 
 
-def _named_runs(run_ids: set[str], run: str, dataset: Dataset, words: Sequence[str], *, log: bool = False) -> set[str]:
+def _named_runs(
+    past: History, run: str, dataset: Dataset, words: Sequence[str], paths: Sequence[str] | None, *, log: bool = False
+) -> set[str]:
     """Return the run with this id, or those whose ids begin with it. Raises VarveError where there is none."""
-    if named := {run} & run_ids or {run_id for run_id in run_ids if run_id.startswith(run)}:
+    if named := past.runs_of(dataset.name, paths, run, changes=log):
         return named
     where = f"{dataset} {shlex.join(words)}".strip()
     what, option = ("run that has changed what is current", " --log") if log else ("run", "")

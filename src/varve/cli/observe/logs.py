@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from varve.catalog.history.history import History
+from varve.cli.batches.history import matching_partitions
 from varve.cli.context import chosen_settings
 from varve.cli.observe.opened import opened_catalog
-from varve.cli.selection import declared, matching
+from varve.cli.selection import declared
 from varve.dagster.instance import open_instance
 from varve.dagster.runs.run_logs import lines_of, output_of
 from varve.model.errors import VarveError
@@ -75,13 +76,13 @@ def tried_runs(past: History, dataset_name: str, words: Sequence[str], *, run: s
     Raises VarveError where there is none, and for a `run` with which none begins.
     """
     dataset = declared(dataset_name)
-    batches = past.batches(dataset.name)
-    paths = set(matching(dataset, words, {batch.partition for batch in batches}))
+    paths = matching_partitions(past, dataset, words) if words else None
+    named = past.runs_of(dataset.name, paths, run) if run else None
     by_run: dict[str, list[PastBatch]] = {}
-    for batch in sorted(batches, key=lambda batch: batch.batch_id):
-        if batch.partition in paths:
-            by_run.setdefault(batch.run_id, []).append(batch)
-    runs = [TriedRun(run_id, tuple(listed)) for run_id, listed in by_run.items() if run_id.startswith(run or "")]
+    # Where no run has that name, those that there are shall be told.
+    for batch in sorted(past.batches(dataset.name, paths, run_ids=named or None), key=lambda batch: batch.batch_id):
+        by_run.setdefault(batch.run_id, []).append(batch)
+    runs = [TriedRun(run_id, tuple(listed)) for run_id, listed in by_run.items() if named is None or run_id in named]
     if not runs:
         where = f"{dataset} {' '.join(words)}".strip()
         if run is None:

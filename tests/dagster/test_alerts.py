@@ -225,6 +225,27 @@ def test_a_file_that_is_late_then_broken_then_corrected_is_told_of_once_each(wor
     assert world.open_alerts() == {("not fresh", "day=2026-11-04")}
 
 
+def test_of_a_window_that_is_looked_at_no_more_the_closing_does_not_say_that_it_has_come(
+    world: World, webhook: Webhook
+) -> None:
+    """As of an hour that is missing on a Friday evening: on Sunday its alert is closed, and it is missing still."""
+    for day in ("2026-11-01", "2026-11-02"):
+        world.send(day, "n\n1\n")
+    assert world.tick("2026-11-04T02:01:00") == "1 alert opened, 0 closed. team was told of 1."
+    assert world.tick("2026-12-05T02:01:00") == "31 alerts opened, 1 closed. team was told of 32."
+    (closed,) = [line for line in webhook.received[-1]["message"].splitlines() if line.startswith("closed")]
+    assert closed == (
+        "closed 2026-12-05 02:01 UTC: not fresh partner.orders day=2026-11-03: looked at no more; when it was last: "
+        "not there, late since 2026-11-04 02:00 UTC"
+    )
+    # One that comes is told of as ever.
+    world.send("2026-12-04", "n\n1\n")
+    world.tick("2026-12-05T03:00:00")
+    assert "closed 2026-12-05 03:00 UTC: not fresh partner.orders day=2026-12-04" in {
+        line for message in webhook.received for line in message["message"].splitlines()
+    }
+
+
 def test_a_channel_that_is_down_is_told_later_and_nobody_else_waits(
     world: World, webhook: Webhook, monkeypatch: pytest.MonkeyPatch
 ) -> None:

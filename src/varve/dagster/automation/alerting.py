@@ -209,8 +209,9 @@ def evaluated(connection: psycopg.Connection, settings: Settings, facts: AlertFa
         if not is_ours:
             return Evaluation(is_ours=False)
         opened, closed = alerts.update(
-            list(conditions(facts).values()), facts.known_kinds, facts.now, untouched, facts.unknown
-        )
+            list(conditions(facts).values()), facts.known_kinds, facts.now, untouched, facts.unknown,
+            windows_looked_at=facts.windows_looked_at,
+        )  # fmt: skip
         evaluation = Evaluation(opened=opened, closed=closed)
     Messages(connection, settings.project_name).note(list(settings.alerts))
     deliver(connection, settings, facts.now, evaluation)

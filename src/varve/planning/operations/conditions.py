@@ -17,7 +17,7 @@ from varve.model.errors import counted, cut
 from varve.model.partitions.own_calendar import Calendar
 from varve.planning.arrivals.landing_file import RejectionKind
 from varve.planning.judgement.judgement import State
-from varve.planning.operations.freshness import FreshnessFacts, late_windows
+from varve.planning.operations.freshness import FreshnessFacts, late_windows, windows_looked_at
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from varve.planning.judgement.judgement import Judgement
 
 LONGEST = 500
+# How the text of an alert begins that has closed although nobody knows that its window has come.
+LOOKED_AT_NO_MORE = "looked at no more; when it was last: "
 # So long before the last window of a calendar of one's own ends, people are told to write more of them.
 _CALENDAR_SECONDS = 30 * 86_400
 # After so many attempts in a row that came to nothing people are told that a service is away; the first may be chance.
@@ -179,6 +181,15 @@ class AlertFacts:
             AlertKind.CALENDAR: self.datasets,
         }
         return frozenset(kind for kind, values in facts.items() if values is not None)
+
+    @property
+    def windows_looked_at(self) -> list[tuple[str, str]]:
+        """The windows of which it is known whether they are there in time, each with its dataset before it."""
+        return [
+            (name, window)
+            for name in self.freshness or {}
+            for window in windows_looked_at(self.datasets[name], self.now)
+        ]
 
     @property
     def unknown(self) -> frozenset[tuple[AlertKind, str]]:

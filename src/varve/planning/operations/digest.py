@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pendulum
 
 from varve.model.errors import cut
+from varve.planning.operations.conditions import LOOKED_AT_NO_MORE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,7 +36,8 @@ class AlertMessage:
     def __str__(self) -> str:
         where = " ".join(part for part in (self.identity.dataset, self.identity.subject) if part)
         moment = pendulum.from_timestamp(self.at).format("YYYY-MM-DD HH:mm [UTC]")
-        details = f": {self.text}" if self.event == OPENED else ""
+        is_told = self.event == OPENED or self.text.startswith(LOOKED_AT_NO_MORE)
+        details = f": {self.text}" if is_told else ""
         return f"{self.event} {moment}: {self.identity.kind}{f' {where}' if where else ''}{details}"
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from varve.model.dataset import Dataset
-    from varve.model.partitions.dimension import Members
+    from varve.model.partitions.dimension import Members, TimeDimension
 
 LOOKED_BACK = 31
 
@@ -74,9 +74,20 @@ def expected_partitions(dataset: Dataset, members: Members | None, now: float) -
 
     Empty for a dataset without FRESH WITHIN or without a time dimension; a window whose retention is over is left out.
     """
+    return {start: tuple(_paths(dataset, [start], members)) for start in _looked_back(dataset, now)}
+
+
+def windows_looked_at(dataset: Dataset, now: float) -> list[str]:
+    """Those windows, as alerts name them."""
+    time = dataset.partitioning.time
+    return [] if time is None else [_window_text(time, start) for start in _looked_back(dataset, now)]
+
+
+def _looked_back(dataset: Dataset, now: float) -> list[int]:
+    """Where the windows begin that are looked at, oldest first."""
     time, fresh_within = dataset.partitioning.time, dataset.policy.fresh_within
     if time is None or fresh_within is None:
-        return {}
+        return []
     retention = dataset.policy.retention
     earliest = time.first if retention is None else kept_from(time, retention, now)
     end = time.calendar.floor(int((now - fresh_within.total_seconds()) // 1))
@@ -85,7 +96,12 @@ def expected_partitions(dataset: Dataset, members: Members | None, now: float) -
     starts = list[int]()
     while len(starts) < LOOKED_BACK and (end := time.calendar.previous_start(end)) >= earliest:
         starts.append(end)
-    return {start: tuple(_paths(dataset, [start], members)) for start in sorted(starts)}
+    return sorted(starts)
+
+
+def _window_text(time: TimeDimension, start: int) -> str:
+    columns = zip(time.column_names, time.column_values_at(start), strict=True)
+    return " ".join(f"{name}={text_of(value)}" for name, value in columns)
 
 
 def newer_partitions(dataset: Dataset, members: Members | None, now: float) -> list[str]:
@@ -131,7 +147,5 @@ def late_windows(dataset: Dataset, facts: FreshnessFacts, members: Members | Non
         missing = tuple(path for path in paths if path not in existing)
         begun |= len(missing) < len(paths)
         if missing and (begun or start == newest):
-            columns = zip(time.column_names, time.column_values_at(start), strict=True)
-            window = " ".join(f"{name}={text_of(value)}" for name, value in columns)
-            late.append(Late(window, missing, len(paths), time.calendar.following(start) + seconds))
+            late.append(Late(_window_text(time, start), missing, len(paths), time.calendar.following(start) + seconds))
     return late

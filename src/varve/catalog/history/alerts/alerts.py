@@ -9,7 +9,7 @@ import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from varve.planning.operations.conditions import AlertIdentity, AlertKind
+from varve.planning.operations.conditions import LOOKED_AT_NO_MORE, AlertIdentity, AlertKind
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -43,8 +43,12 @@ _TAKE_OVER = """
             and not exists (
                 select from varve.alert_watch w where w.project = a.project and w.until > clock_timestamp()))
 """
+# A window that is looked at no more may still be missing.
 _CLOSE = """
-    update varve.alert a set closed_at = to_timestamp(%(now)s)
+    update varve.alert a set closed_at = to_timestamp(%(now)s), message = case
+        when a.kind = %(of_windows)s and a.subject <> '' and not (a.dataset, a.subject) in (
+            select * from unnest(%(window_datasets)s::text[], %(windows)s::text[]))
+        then %(looked_at_no_more)s || a.message else a.message end
     where a.closed_at is null and a.kind = any(%(known)s) and a.project in ('', %(project)s)
         and not a.dataset = any(%(untouched)s)
         and not (a.kind, a.dataset) in (select * from unnest(%(unknown_kinds)s::text[], %(unknown_datasets)s::text[]))
@@ -104,8 +108,13 @@ class Alerts:
         now: float,
         untouched: Collection[str] = (),
         unknown: Collection[tuple[AlertKind, str]] = (),
+        *,
+        windows_looked_at: Collection[tuple[str, str]] = (),
     ) -> tuple[int, int]:
         """Open what holds at `now` (seconds since 1970) and is not open, close what holds no more.
+
+        Of a window that is not among `windows_looked_at`, by dataset and subject, the closing says that it may still be
+        missing.
 
         Alerts of kinds that are not known are left as they are, or that are `unknown` of one dataset, and those of the
         datasets `untouched`, which belong to other projects or cannot be looked at. Returns how many were opened and
@@ -122,6 +131,10 @@ class Alerts:
             "project": self.project,
             "untouched": list(untouched),
             "known": [kind.value for kind in known_kinds],
+            "of_windows": AlertKind.NOT_FRESH.value,
+            "window_datasets": [dataset for dataset, _ in windows_looked_at],
+            "windows": [window for _, window in windows_looked_at],
+            "looked_at_no_more": LOOKED_AT_NO_MORE,
             "unknown_kinds": [kind.value for kind, _ in unknown],
             "unknown_datasets": [dataset for _, dataset in unknown],
         }

@@ -3,11 +3,14 @@
 import uuid
 from collections.abc import Callable
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
 import pytest
 
+from tests.dagster import attempts_run
+from tests.support.dagster_home import make_dagster_home
 from tests.support.workbench import Workbench
 from varve.catalog.history.history import History
 from varve.catalog.traces import Traces
@@ -18,6 +21,7 @@ from varve.model.dataset import Dataset, StoreKind
 from varve.model.partitions.dimension import StaticDimension
 from varve.model.partitions.partitioning import Partitioning
 from varve.model.schema import Column, ColumnType, Schema
+from varve.planning.requested import PARTITION_TAG
 
 pytestmark = pytest.mark.spark
 LETTERS = Partitioning((StaticDimension("letter", ("a", "b")),))
@@ -102,3 +106,20 @@ def test_what_fails_at_every_attempt_of_its_run_is_one_failure(workbench: Workbe
     with closing(workbench.catalog().connection) as connection:
         (batch,) = History(connection).batches(shop.reader.name)
     assert (batch.state, batch.failure) == ("failed", "RuntimeError: attempt 3")
+
+
+@pytest.mark.parametrize(("letter", "failing"), [("a", 2), ("b", 3)], ids=["the last works", "none works"])
+def test_attempts_that_have_a_process_each_are_one_run_too(
+    workbench: Workbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, letter: str, failing: int
+) -> None:
+    make_dagster_home(tmp_path / "home")
+    monkeypatch.setenv(attempts_run.FAILING, str(failing))
+    with dg.DagsterInstance.from_config(str(tmp_path / "home")) as instance:
+        result = dg.execute_job(
+            dg.reconstructable(attempts_run.job), instance, tags={PARTITION_TAG: letter}, raise_on_error=False
+        )
+    assert result.success is (failing < 3)
+    with closing(workbench.catalog().connection) as connection:
+        batches = History(connection).batches(attempts_run.DATASET.name, [f"letter={letter}"])
+    of_the_last = ("published", None) if result.success else ("failed", "RuntimeError: attempt 3")
+    assert [(batch.state, batch.failure) for batch in batches] == [of_the_last]

@@ -168,6 +168,11 @@ class Builds:
         self.close(opened)
         self._begun_steps.discard(identity[1])
 
+    def leave_attempts(self) -> None:
+        """End the builds of attempts that have failed, as above, where another process makes the next ones."""
+        for identity in list(self._open):
+            self._leave_attempt(identity)
+
     def _begin(self, step: Any, dataset: Dataset, partitions: Sequence[PartitionKey]) -> OpenBuild:
         environment = self.environment(step.dagster_run)
         connection = connect(self.settings, application=f"varve {dataset} run {step.run_id[:8]}")

@@ -14,7 +14,7 @@ from varve.catalog.living.leases import lease_lost
 from varve.dagster.internal import heartbeats_of, only_step
 from varve.dagster.leases.heartbeat import Heartbeats
 from varve.dagster.runs.builds import Builds
-from varve.dagster.runs.failures import StepFailure, step_failures
+from varve.dagster.runs.failures import StepFailure, is_tried_again, step_failures
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -38,6 +38,8 @@ def builds_resource(graph: Graph, project: Project) -> dg.ResourceDefinition:
                 yield run_builds
             finally:
                 failures = _step_failures(context)
+                if _is_tried_again(context):
+                    run_builds.leave_attempts()
                 kept_back = run_builds.abandon_all(failures)
                 if context.run is not None and context.instance is not None:
                     run_builds.note_failures(context.run, failures, context.instance)
@@ -88,6 +90,17 @@ def _step_failures(context: dg.InitResourceContext) -> Mapping[str, StepFailure]
     # Where each step has a process of its own, the others' failures are theirs to note: some count as none.
     own_step = only_step(context)
     return {step: reason for step, reason in failures.items() if own_step in {None, step}}
+
+
+def _is_tried_again(context: dg.InitResourceContext) -> bool:
+    """Return whether this process has made an attempt at one step, and another process makes the next one."""
+    step = only_step(context)
+    if context.instance is None or context.run is None or step is None:
+        return False
+    try:
+        return is_tried_again(context.instance, context.run.run_id, step)
+    except Exception:  # noqa: BLE001 - whatever its storage raises, which was logged
+        return False
 
 
 def _log_error(context: dg.InitResourceContext, text: str) -> None:

@@ -185,6 +185,14 @@ def step_failures(instance: dg.DagsterInstance, run_id: str) -> dict[str, StepFa
     return failures
 
 
+def is_tried_again(instance: dg.DagsterInstance, run_id: str, step: str) -> bool:
+    """Return whether the last attempt at a step has failed and Dagster makes a further one."""
+    ends = {dg.DagsterEventType.STEP_FAILURE, dg.DagsterEventType.STEP_UP_FOR_RETRY}
+    events = [record.get_dagster_event() for record in instance.all_logs(run_id, of_type=ends)]
+    of_step = [event.event_type for event in events if event.step_key == step]
+    return of_step[-1:] == [dg.DagsterEventType.STEP_UP_FOR_RETRY]
+
+
 def _text_of(error: SerializableErrorInfo) -> str:
     """Return the message of an error without the name of its class, which Dagster puts before it."""
     return error.message.partition(": ")[2].strip()

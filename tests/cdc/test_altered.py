@@ -159,6 +159,53 @@ def test_a_column_that_had_another_name_for_a_while_is_not_taken_for_null(lab: L
     assert replayed(lab) == before
 
 
+BY_INDEX = ("alter table {t} replica identity using index {n}_w",)
+REKEYED_BY_W = ("alter table {t} drop constraint {n}_pkey", "alter table {t} add constraint {n}_pkey primary key (w)")
+KEYED_AS_BEFORE = ("alter table {t} drop constraint {n}_pkey", "alter table {t} add primary key (w, id)")
+
+
+@pytest.mark.parametrize(
+    ("kind", "away", "back"),
+    [
+        (DEFAULT, BY_INDEX, ("alter table {t} replica identity default",)),
+        (DEFAULT, REKEYED_BY_W, KEYED_AS_BEFORE),
+        (FULL, BY_INDEX, ("alter table {t} replica identity full",)),
+        (UNKEYED, BY_INDEX, ("alter table {t} replica identity full",)),
+    ],
+)
+def test_a_row_that_was_told_apart_by_other_columns_for_a_while_is_not_taken_for_two(
+    make_lab: Callable[..., Lab], kind: str, away: tuple[str, ...], back: tuple[str, ...]
+) -> None:
+    lab = make_lab(kind)
+    lab.sql(altered(lab, "create unique index {n}_w on {t} (w)"))
+    lab.sql("insert into {t} (w, id) values (1, 1)")
+    lab.bootstrap()
+    lab.sql("insert into {t} (w, id) values (2, 2)")
+    before = in_source(lab)
+    for statement in away:
+        lab.sql(altered(lab, statement))
+    # No old row is sent, as w stays.
+    lab.sql("update {t} set id = 9 where w = 1")
+    for statement in back:
+        lab.sql(altered(lab, statement))
+    for most in (1, 500):
+        stops(lab, r"for a while its rows were told apart by \(w\)", most)
+    assert replayed(lab) == before
+
+
+@pytest.mark.parametrize("away", ["full", "nothing"])
+def test_another_identity_for_a_while_that_still_tells_rows_apart_stops_nothing(lab: Lab, away: str) -> None:
+    lab.bootstrap()
+    lab.sql(f"alter table {{t}} replica identity {away}")
+    put(lab, 1, 2)
+    if away == "full":
+        lab.sql("update {t} set id = 9 where id = 1")
+    lab.sql("alter table {t} replica identity default")
+    lab.sql("update {t} set id = 8 where id = 2")
+    assert lab.capture() is not None
+    assert replayed(lab) == in_source(lab)
+
+
 @pytest.mark.parametrize("rows_after", [True, False])
 def test_a_column_that_takes_the_name_of_one_that_was_dropped_is_not_taken_for_it(
     lab: Lab, *, rows_after: bool

@@ -185,6 +185,14 @@ class Fit:
             if at_the_end.get(column.number) == column.name and (column.since is None or unknown)
         ]:
             return self.stop or f"column {renamed[0]} had another name for a while, in which rows were changed"
+        told_apart_by = {column.name for column in relation.columns if column.key}
+        # Without any, rows are only inserted: the server refuses other changes of them.
+        if told_apart_by and not self._tells_rows_apart(relation.identity, told_apart_by):
+            # Of a column outside of it the old value is not sent, and is taken for the new one.
+            return self.stop or (
+                f"for a while its rows were told apart by ({', '.join(sorted(told_apart_by))}), by another replica "
+                f"identity or key, and rows were changed then"
+            )
         return "" if not self.stop or self._continues(relation, sent, absent, at_the_end) else self.stop
 
     def names_are_theirs(self, relation: RelationMessage) -> bool:
@@ -215,6 +223,10 @@ class Fit:
         more = [column for column in self.now.columns
                 if column.number not in known and column.name not in self.captured.source_columns]  # fmt: skip
         return replace(self.before, columns=(*self.before.columns, *more))
+
+    def _tells_rows_apart(self, identity: str, columns: set[str]) -> bool:
+        """Whether a change that sends these columns of the old row says which of the captured rows it was."""
+        return set(self.before.key) <= columns if self.before.keyed else identity == "f"
 
     def _declared(self) -> list[SourceColumn]:
         return [column for column in self.before.columns if column.name in self.captured.source_columns]

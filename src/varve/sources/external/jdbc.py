@@ -9,12 +9,13 @@ Not here: PostgreSQL, which offers more and needs no Java (postgres.py).
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 from dataclasses import dataclass
 from operator import and_, or_
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from varve.model.errors import NOTHING_LOST, ServiceUnavailable, VarveError
-from varve.model.partitions.key import plain
+from varve.model.partitions.key import plain, text_of
 from varve.services.secrets import redacted
 from varve.sources.external.tables import (
     Listing,
@@ -28,9 +29,10 @@ from varve.sources.external.tables import (
 from varve.stores.frames import folded, spark_errors, spark_says
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructField
 
     from varve.model.dataset import Dataset
     from varve.model.external import ExternalTable
@@ -57,18 +59,20 @@ class JdbcTable:
         """See `tables.ExternalSource`. It reads the partition columns of all rows, from an index if there is one."""
         names = dataset.partitioning.names
         with self._explained(dataset):
-            column_names = self._columns(dataset, [*names, self.table.changed])
-            by = [self._quoted(dataset, column_names[name.lower()]) for name in names]
-            newest = self._quoted(dataset, column_names[self.table.changed.lower()])
+            columns = self._columns(dataset, [*names, self.table.changed])
+            by = [self._quoted(dataset, columns[name.lower()].name) for name in names]
+            newest = self._quoted(dataset, columns[self.table.changed.lower()].name)
             # Names as the database spells and quotes them. The alias has no AS, which not all databases accept.
             counted = f"COUNT(*) AS varve_rows, MAX({newest}) AS varve_newest"
-            grouped = f" GROUP BY {', '.join(by)}" if by else ""
+            exactly = [f"CAST({quoted} AS BINARY)" for name, quoted in zip(names, by, strict=True)
+                       if self._is_mysql(dataset) and _is_text(columns[name.lower()])]  # fmt: skip
+            grouped = f" GROUP BY {', '.join([*by, *exactly])}" if by else ""
             query = f"(SELECT {', '.join([*by, counted])} FROM {self.table}{grouped}) v"  # noqa: S608 - quoted above
             rows = self._load(dataset, query, queryTimeout=_SECONDS)
             if keys is None:
                 return listing_of_rows(dataset, as_texts(rows, dataset, "varve_newest").collect())
-            parts = [as_texts(rows.where(_any_of(part)), dataset, "varve_newest").collect() for part in _parts(keys)]
-            return listing_of_rows(dataset, [row for part in parts for row in part])
+            parts = [as_texts(self._only(dataset, rows, part), dataset, "varve_newest") for part in _parts(keys)]
+            return listing_of_rows(dataset, [row for part in parts for row in part.collect()])
 
     def read(self, dataset: Dataset, keys: Sequence[PartitionKey]) -> Rows:
         """See `tables.ExternalSource`. Each of Spark's tasks asks for some of the partitions."""
@@ -76,7 +80,7 @@ class JdbcTable:
             wanted = [column.name for column in (*dataset.schema.columns, *dataset.partition_columns)]
             self._columns(dataset, wanted)
             rows = self._load(dataset, str(self.table))
-            parts = [rows.where(_any_of(part)) for part in _parts(keys)]
+            parts = [self._only(dataset, rows, part) for part in _parts(keys)]
             frame = declared_columns(dataset, folded(lambda first, second: first.unionAll(second), parts))
             return Rows(frame, here=False)
 
@@ -88,16 +92,29 @@ class JdbcTable:
         )
         return reader.load()
 
-    def _columns(self, dataset: Dataset, wanted: Sequence[str]) -> dict[str, str]:
+    def _only(self, dataset: Dataset, rows: DataFrame, keys: Sequence[PartitionKey]) -> DataFrame:
+        """The rows of these partitions and no others, whatever texts the database takes for the same."""
+        if not keys[0].fields:
+            return rows
+        texts = frozenset(field.name.lower() for field in rows.schema.fields if _is_text(field))
+        if not self._is_mysql(dataset):
+            return rows.where(_any_of(keys, texts, _equal))
+        return rows.where(_any_of(keys, texts, _between)).where(_any_of(keys, texts, _same_bytes))
+
+    def _columns(self, dataset: Dataset, wanted: Sequence[str]) -> dict[str, StructField]:
         """The columns as the database spells them, by lower-case name. Raises BadInput where one is missing."""
-        columns = self._load(dataset, str(self.table)).columns
-        spelling_of_name = {name.lower(): name for name in columns}
-        if missing := [name for name in wanted if name.lower() not in spelling_of_name]:
-            raise no_such_column(dataset, self.table, missing, columns)
-        return spelling_of_name
+        fields = self._load(dataset, str(self.table)).schema.fields
+        columns = {field.name.lower(): field for field in fields}
+        if missing := [name for name in wanted if name.lower() not in columns]:
+            raise no_such_column(dataset, self.table, missing, [field.name for field in fields])
+        return columns
+
+    def _is_mysql(self, dataset: Dataset) -> bool:
+        """Whether it is MySQL or MariaDB, for which `de`, `DE` and `de ` are one text, as a rule."""
+        return url_of(dataset, self.table).startswith(("jdbc:mysql:", "jdbc:mariadb:"))
 
     def _quoted(self, dataset: Dataset, name: str) -> str:
-        mark = "`" if url_of(dataset, self.table).startswith(("jdbc:mysql:", "jdbc:mariadb:")) else '"'
+        mark = "`" if self._is_mysql(dataset) else '"'
         return mark + name.replace(mark, mark * 2) + mark
 
     @contextlib.contextmanager
@@ -123,11 +140,46 @@ def _parts(keys: Sequence[PartitionKey]) -> list[Sequence[PartitionKey]]:
     return [keys[place : place + size] for place in range(0, len(keys), size)]
 
 
-def _any_of(keys: Sequence[PartitionKey]) -> Column:
-    """Whether a row is in one of the partitions, as a condition that Spark pushes down to the database."""
+def _is_text(field: StructField) -> bool:
+    return field.dataType.typeName() in {"string", "char", "varchar"}
+
+
+def _any_of(keys: Sequence[PartitionKey], texts: Collection[str], compared: Callable[[Column, str], Column]) -> Column:
+    """Whether a row is in one of the partitions. `texts` are the columns of texts, which are `compared`."""
+    conditions = [
+        [_is(name, value, compared if name.lower() in texts else None) for name, value in key.fields] for key in keys
+    ]
+    return folded(or_, [folded(and_, fields) for fields in conditions])
+
+
+def _is(name: str, value: Any, compared: Callable[[Column, str], Column] | None) -> Column:
     from pyspark.sql import functions as F  # noqa: N812
 
-    if not keys[0].fields:
-        return F.lit(True)  # noqa: FBT003
-    conditions = [[F.col(f"`{name}`") == F.lit(plain(value)) for name, value in key.fields] for key in keys]
-    return folded(or_, [folded(and_, fields) for fields in conditions])
+    column = F.col(f"`{name}`")
+    if compared is None:
+        return column == F.lit(plain(value))
+    if isinstance(value, int | dt.datetime):
+        # Spelled in any way, as in the listing. What is none is in no partition, and stops none.
+        kind = "timestamp" if isinstance(value, dt.datetime) else "boolean" if isinstance(value, bool) else "bigint"
+        return F.coalesce(column.try_cast(kind) == F.lit(plain(value)), F.lit(False))  # noqa: FBT003
+    return compared(column, text_of(value))
+
+
+def _equal(column: Column, text: str) -> Column:
+    """A text, as the database compares it, but for a backslash.
+
+    Some databases take it for an escape of the next letter, and Spark pushes a text down as it is.
+    """
+    return _same_bytes(column, text) if "\\" in text else column == text
+
+
+def _between(column: Column, text: str) -> Column:
+    """As `_equal`. What is asked for with `=`, Spark puts in the place of the column in all other conditions."""
+    return _same_bytes(column, text) if "\\" in text else column.between(text, text)
+
+
+def _same_bytes(column: Column, text: str) -> Column:
+    """A text letter by letter, which Spark compares itself."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    return column.cast("binary") == F.lit(text.encode())

@@ -44,6 +44,14 @@ _COLUMNS = """
     select a.attname, format_type(a.atttypid, -1) from pg_catalog.pg_attribute a
     where a.attrelid = %s::regclass and a.attnum > 0 and not a.attisdropped order by a.attnum
 """
+# The columns of texts of which two may be equal and spelled otherwise, as in citext, its domains, and collations of ICU
+# that ignore case.
+_LOOSE = """
+    select a.attname from pg_catalog.pg_attribute a
+    join pg_catalog.pg_type t on t.oid = a.atttypid left join pg_catalog.pg_collation c on c.oid = a.attcollation
+    where a.attrelid = %s::regclass and a.attnum > 0 and not a.attisdropped and t.typcategory = 'S'
+          and (t.typname not in ('text', 'varchar', 'bpchar', 'name') or not c.collisdeterministic)
+"""
 _WHOLE = ("smallint", "integer", "bigint")
 # The PostgreSQL types that fit each type without loss. A STRING takes every type that is not in this table.
 _FITS: dict[Kind, tuple[str, ...]] = {
@@ -79,18 +87,19 @@ class PostgresTable:
         token = sql.SQL("sum(xmin::text::bigint)")
         if self.table.changed:
             token = sql.SQL("max({})").format(sql.Identifier(self.table.changed))  # type: ignore[assignment]
-        # Without partitions it is one row, also of a table without rows.
-        by = sql.SQL(", ").join(map(sql.Identifier, names))
-        statement = sql.SQL("select {}count(*), ({})::text from {}{}{}").format(
-            sql.SQL("").join(sql.SQL("{}::text, ").format(sql.Identifier(name)) for name in names),
-            token,
-            self._name,
-            sql.SQL("") if keys is None else _where(names, keys),
-            sql.SQL(" group by {}").format(by) if names else sql.SQL(""),
-        )
         with self._asking(dataset) as connection:
             found = self._refuse_missing(connection, dataset, [*names, *filter(None, [self.table.changed])])
             self._refuse_keys(dataset, found)
+            columns = self._key_columns(connection, dataset)
+            # Without partitions it is one row, also of a table without rows.
+            by = sql.SQL(", ").join(columns)
+            statement = sql.SQL("select {}count(*), ({})::text from {}{}{}").format(
+                sql.SQL("").join(sql.SQL("{}::text, ").format(column) for column in columns),
+                token,
+                self._name,
+                sql.SQL("") if keys is None else _where(columns, keys),
+                sql.SQL(" group by {}").format(by) if names else sql.SQL(""),
+            )
             rows = connection.execute(statement).fetchall()
         return listing(
             dataset,
@@ -103,14 +112,14 @@ class PostgresTable:
     def read(self, dataset: Dataset, keys: Sequence[PartitionKey]) -> Rows:
         """See `tables.ExternalSource`."""
         wanted = dataset.read_columns()
-        names = dataset.partitioning.names
         with self._asking(dataset) as connection:
             types_of_columns = self._refuse_missing(connection, dataset, [column.name for column in wanted])
             self._refuse_unfit(dataset, types_of_columns)
             items = sql.SQL(", ").join(map(_item, wanted))
+            columns = self._key_columns(connection, dataset)
 
             def query(some: Sequence[PartitionKey]) -> str:
-                text = sql.SQL("select {} from {}{}").format(items, self._name, _where(names, some))
+                text = sql.SQL("select {} from {}{}").format(items, self._name, _where(columns, some))
                 return text.as_string(connection)
 
             count = sum(partition.size for partition in self.listed(dataset, keys).partitions.values())
@@ -193,6 +202,14 @@ class PostgresTable:
             raise no_such_column(dataset, self.table, missing, list(type_of_column))
         return type_of_column
 
+    def _key_columns(self, connection: psycopg.Connection, dataset: Dataset) -> list[sql.Composable]:
+        """The partition columns as they are compared: texts letter by letter, as everybody else compares them."""
+        loose = {name for (name,) in connection.execute(_LOOSE, (self._name.as_string(connection),)).fetchall()}
+        return [
+            sql.SQL('({}::text collate "C")').format(sql.Identifier(name)) if name in loose else sql.Identifier(name)
+            for name in dataset.partitioning.names
+        ]
+
     def _refuse_unfit(self, dataset: Dataset, type_of_column: Mapping[str, str]) -> None:
         unfit = [column for column in dataset.schema.columns if not _fits(type_of_column[column.name], column.type)]
         if unfit:
@@ -238,18 +255,17 @@ def _wire(column: Column) -> Column:
     return Column(column.name, ColumnType.STRING if column.type.nested else column.type)
 
 
-def _where(names: Sequence[str], keys: Sequence[PartitionKey]) -> sql.Composed:
+def _where(columns: Sequence[sql.Composable], keys: Sequence[PartitionKey]) -> sql.Composed:
     """The WHERE clause for partitions; empty for a dataset without any.
 
     Untyped literals take the type of the column, so that an index can be used.
     """
-    if not names:
+    if not columns:
         return sql.Composed([])
-    columns = sql.SQL(", ").join(map(sql.Identifier, names))
     rows = sql.SQL(", ").join(
         sql.SQL("({})").format(sql.SQL(", ").join(sql.Literal(text_of(value)) for value in key.values)) for key in keys
     )
-    return sql.SQL(" where ({}) in ({})").format(columns, rows)
+    return sql.SQL(" where ({}) in ({})").format(sql.SQL(", ").join(columns), rows)
 
 
 def _parts(keys: Sequence[PartitionKey], most: int) -> list[Sequence[PartitionKey]]:

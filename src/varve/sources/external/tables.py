@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -20,6 +21,7 @@ from varve.model.errors import (
     some,
 )
 from varve.model.partitions.key import text_of
+from varve.model.schema import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
 
 # How many unknown partitions a message shows at most.
 _STRAYS_TOLD = 3
+_WHOLE_KINDS = (Kind.SMALLINT, Kind.INT, Kind.BIGINT)
+_WHOLE = re.compile(r"[+-]?[0-9]{1,40}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,14 +87,20 @@ class Listing:
 
 def listing(dataset: Dataset, rows: Iterable[tuple[Mapping[str, str | None], ListedPartition]]) -> Listing:
     """The listing of partitions that are given by the texts of their partition columns."""
-    partitions: dict[PartitionKey, ListedPartition] = {}
+    found: dict[PartitionKey, list[ListedPartition]] = {}
     strays = []
     for texts, listed in rows:
         try:
-            partitions[key_of(dataset, texts)] = listed
+            found.setdefault(key_of(dataset, texts), []).append(listed)
         except UnknownPartition as error:
             strays.append(str(error).rstrip("."))
+    partitions = {key: each[0] if len(each) == 1 else _together(each) for key, each in found.items()}
     return Listing(partitions, tuple(strays))
+
+
+def _together(listed: Sequence[ListedPartition]) -> ListedPartition:
+    """One partition of several that spell its key otherwise (`3` and `03`): a change of any of them is one of it."""
+    return ListedPartition("; ".join(sorted(each.token for each in listed)), sum(each.size for each in listed))
 
 
 def listing_of_rows(dataset: Dataset, rows: Sequence[Sequence[Any]]) -> Listing:
@@ -151,12 +161,14 @@ def url_of(dataset: Dataset, table: ExternalTable) -> str:
 def key_of(dataset: Dataset, texts: Mapping[str, str | None]) -> PartitionKey:
     """The partition from the texts of its columns. Raises UnknownPartition, also for another spelling of a key."""
     values = []
+    whole = {column.name for column in dataset.partition_columns if column.type.kind in _WHOLE_KINDS}
     for dimension in dataset.partitioning.dimensions:
         spelt: dict[str, str] = {}
         for name in dimension.column_names:
             if (text := texts[name]) is None:
                 raise UnknownPartition(f"{name} is NULL, which names no partition.")
-            spelt[name] = text
+            # As it is compared where rows are read.
+            spelt[name] = str(int(text)) if name in whole and _WHOLE.fullmatch(text) else text
         value = dimension.parse_columns(spelt)
         for name, column_value in zip(dimension.column_names, dimension.column_values(value), strict=True):
             # A number and a moment are the same partition in any spelling.

@@ -63,6 +63,9 @@ WRITTEN = {
 }  # fmt: skip
 
 
+COLUMNS_WITHOUT_KEY = [column.name for column in SCHEMA.columns if column.name not in KEY]
+
+
 @pytest.fixture(autouse=True)
 def _unsettled(settings: Settings) -> None:
     assert settings.settle_seconds == 0
@@ -176,6 +179,31 @@ def test_each_file_is_taken_once_and_late_events_do_not_turn_the_state_back(lab:
     assert (late(state), late(history)) == (4, 4)
     assert notes(history, "valid_to_lsn is null") == [(1, "now")]
     assert notes(history) == [(1, "a"), (1, "between"), (1, "now"), (2, "b"), (2, "late")]
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["once", "each file twice"])
+def test_a_row_that_comes_late_ends_where_a_delete_before_it_has_found_none(lab: Lab, *, again: bool) -> None:
+    def line(kind: str, lsn: int, key: int | None = None, old: int | None = None, seq: int = 1) -> str:
+        names = ["w", *COLUMNS_WITHOUT_KEY, "id"]
+        change = {"changeType": kind, "timestamp": f"2026-11-01T10:00:{lsn}Z", "commitLsn": lsn, "seq": seq}
+        if key is not None:
+            change |= {"columnNames": names, "columnValues": ["1", *[None] * len(COLUMNS_WITHOUT_KEY), str(key)]}
+        if old is not None:
+            change |= {"oldKeyNames": ["w", "id"], "oldKeyValues": ["1", str(old)]}
+        return json.dumps(change)
+
+    history = followed(lab, ChangeFormat.EVENTS, history=True)
+    taken = [line("delete", 30, old=1), line("update", 30, key=3, old=2, seq=2), line("truncate", 40)]
+    put(history, "1.jsonl", [*taken, line("insert", 50, key=5)])
+    take(history)
+    put(history, "2.jsonl", [line("insert", 20, 1), line("insert", 20, 2, seq=2), line("insert", 35, 4)])
+    take(history)
+    if again:
+        put(history, "3.jsonl", [*taken, line("insert", 20, 1)])
+        take(history)
+    with history.lake() as frame:
+        versions = sorted(tuple(row) for row in frame.select("id", "valid_from_lsn", "valid_to_lsn").collect())
+    assert versions == [(1, 20, 30), (2, 20, 30), (3, 30, 40), (4, 35, 40), (5, 50, None)]
 
 
 def test_a_file_that_cannot_be_taken_is_named_and_nothing_after_it_is_taken(lab: Lab) -> None:

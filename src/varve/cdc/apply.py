@@ -22,11 +22,12 @@ from varve.cdc.backfill import Addition, additions_of, backfilled, filled
 from varve.cdc.event import Counts, format_lsn
 from varve.cdc.resolve.event_frame import EVENT_DDL, with_time
 from varve.cdc.resolve.resolve import resolve
-from varve.cdc.resolve.shape import WEIGHT, Resolution, TableShape, joined
+from varve.cdc.resolve.shape import WEIGHT, Resolution, TableShape, joined, new_key, old_key
 from varve.model.batch import Input
 from varve.model.errors import NOTHING_LOST, BadInput, StalePublish, UnknownPartition, some
 from varve.model.partitions.key import plain
 from varve.model.partitions.time_columns import columns_text
+from varve.services.files import open_files
 from varve.sql.spark.run_errors import run_message
 from varve.stores.frames import partition_texts, spark_errors
 
@@ -118,6 +119,8 @@ class Apply:
         if self.captured.files is None:
             # A capture that lost its lock while it wrote may make a batch durable that begins before the position.
             events = events.where(f"commitLsn > {position.applied_lsn}")
+        elif self.captured.history and any(batch.late for batch in batches):
+            events = events.unionByName(self._ends_after_late(position, batches))
         counts = reduce(lambda total, counts: total + counts, [batch.counts for batch in batches])
         if position.quarantine:
             events = events.unionByName(self.spark.read.schema(EVENT_DDL).parquet(position.quarantine))
@@ -153,6 +156,24 @@ class Apply:
         if not batches:
             return self.spark.createDataFrame([], EVENT_DDL)
         return self.spark.read.schema(EVENT_DDL).parquet(*[batch.data for batch in batches])
+
+    def _ends_after_late(self, position: Position, batches: Sequence[EventBatch]) -> DataFrame:
+        """What was applied after the place of a late event and ends rows, as far as its events are kept.
+
+        Of a delete that found no row nothing is stored, and a row that comes late ends there all the same. To apply one
+        again changes nothing else.
+        """
+        files, _ = open_files(self.log.root)
+        first = min(batch.first_lsn for batch in batches if batch.late)
+        applied_batches = [
+            batch for batch in self.log.batches(position.generation)
+            if batch.last_lsn <= position.applied_lsn and batch.horizon[0] >= first
+            and batch.counts.deletes + batch.counts.truncates + batch.counts.moves and files.exists(batch.data)
+        ]  # fmt: skip
+        shape = shape_of(self.captured, position.table)
+        moves = f"changeType = 'update' AND NOT ({new_key(shape)} <=> {old_key(shape)})"
+        ends = f"changeType IN ('delete', 'truncate') OR {moves}"
+        return self._events(applied_batches).where(f"commitLsn >= {first}").where(ends)
 
     def _declared(self, position: Position) -> dict[str, Any] | None:
         """The declaration to record with the rows; None where positions of an earlier version have none."""

@@ -398,6 +398,15 @@ def test_numbers_keep_their_text() -> None:
     assert event.new == {"id": "12345678901234567890", "n": "1.50", "b": "t", "z": None}
 
 
+def test_a_number_of_thousands_of_digits_is_one() -> None:
+    digits = "-" + "7" * 5_000
+    row = f'{{"changeType": "insert", "timestamp": 1, "columnNames": ["id", "n"], "columnValues": [1, {digits}]}}'
+    (event,) = change_events.read([row], relation="public.t", key=("id",))
+    assert event.new == {"id": "1", "n": digits}
+    with pytest.raises(BadInput, match=r"event line 1 has the seq .*: write a whole number"):
+        list(change_events.read([f'{row[:-1]}, "seq": {digits}}}'], relation="public.t", key=("id",)))
+
+
 @pytest.mark.parametrize(
     "sent",
     [

@@ -285,6 +285,11 @@ def test_a_number_of_json_that_python_cannot_hold_refuses_its_row_alone() -> Non
     ]
 
 
+def test_a_number_of_json_of_thousands_of_digits_refuses_its_row_in_words_of_its_own() -> None:
+    content = f'{{"a": {"7" * 5_000}}}\n{{"a": 2}}\n'.encode()
+    assert told(read(content, wanted(a="DOUBLE"), "jsonl")) == ["line 1: a number in it has more than 1,000 digits"]
+
+
 class Endless(io.RawIOBase):
     """A file that begins with a text and goes on with another one, up to a size; it counts what was read of it."""
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 # How an escaped half of a character begins; JSON may write a character as two of them.
 _SURROGATE = "\\ud"
+_MOST_DIGITS = 1000
 
 
 class _Number(int):
@@ -24,15 +25,20 @@ class _Number(int):
 
 
 class _Fraction(str):
-    """A number with a fraction or an exponent, as the JSON writes it."""
+    """A number with a fraction, an exponent or very many digits, as the JSON writes it."""
 
     __slots__ = ()
+
+
+def _whole_number(text: str) -> _Number | _Fraction:
+    # A numeric of PostgreSQL may have more digits than Python reads as a number.
+    return _Number(text) if len(text) <= _MOST_DIGITS else _Fraction(text)
 
 
 def parse(line: str, number: int, line_of: str) -> dict[str, Any]:
     """The JSON object of a line; its numbers keep their text. Raises BadInput that names the line."""
     try:
-        parsed_object = json.loads(line, parse_float=_Fraction, parse_int=_Number, parse_constant=str)
+        parsed_object = json.loads(line, parse_float=_Fraction, parse_int=_whole_number, parse_constant=str)
         if _SURROGATE in line.lower():
             # Raises where half of a character stands alone, which no file can hold.
             json.dumps(parsed_object, ensure_ascii=False).encode()

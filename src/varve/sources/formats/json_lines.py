@@ -18,6 +18,9 @@ from varve.sources.formats.texts import NOT_TEXT, RefusedText, reason_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+# No declared type holds a number of more digits, and Python reads none of some thousands.
+_MOST_DIGITS = 1000
+
 
 def json_chunks(file: Any, reading: FileReading, key: Mapping[str, Any]) -> Iterator[Chunk]:
     """The rows of an unpacked file of JSON lines of the partition `key`. Raises BadFile."""
@@ -52,7 +55,7 @@ def _json_row(text: str, reading: FileReading) -> dict[str, Any]:
             f"{text.strip()[:SHOWN_CHARACTERS].replace(NOT_TEXT, chr(0xFFFD))!r} is not {reading.encoding.upper()}"
         )
     try:
-        row = json.loads(text, parse_float=decimal.Decimal, object_pairs_hook=_once)
+        row = json.loads(text, parse_float=decimal.Decimal, parse_int=_whole, object_pairs_hook=_once)
     except decimal.InvalidOperation:
         raise RefusedText("a number in it has an exponent of too many digits") from None
     if not isinstance(row, dict):
@@ -60,6 +63,12 @@ def _json_row(text: str, reading: FileReading) -> dict[str, Any]:
     if not reading.extra and (unknown := [name for name in row if name not in reading.known_names]):
         raise RefusedText(f"not declared {', '.join(unknown)}")
     return row
+
+
+def _whole(text: str) -> int:
+    if len(text) > _MOST_DIGITS:
+        raise RefusedText(f"a number in it has more than {_MOST_DIGITS:,} digits")
+    return int(text)
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

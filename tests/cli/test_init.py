@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+import re
+import shutil
 import sys
 import tomllib
 from pathlib import Path
@@ -223,3 +225,22 @@ for wrong in (sample | {"revenue": 9}, {"sales": 30}):
         test(answers(**wrong))
 """
     run(shop, "-c", script)
+
+
+@pytest.mark.needs_seconds
+def test_without_what_its_readme_says_to_delete_with_the_demo_everything_else_works(shop: Path, tmp_path: Path) -> None:
+    mine = shutil.copytree(shop, tmp_path / "shop")
+    _, told = (mine / "README.md").read_text(encoding="utf-8").split("## When your own files arrive")
+    for file in re.findall(r"`([a-z_/]+\.py)`", told):
+        (mine / file).unlink()
+    pyproject, makefile = mine / "pyproject.toml", mine / "Makefile"
+    pyproject.write_text(re.sub(r"(?m)^commands = .*\n", "", pyproject.read_text(encoding="utf-8")), encoding="utf-8")
+    makefile.write_text(re.sub(r"(?m)^demo:.*\n\t.*\n", "", makefile.read_text(encoding="utf-8")), encoding="utf-8")
+
+    demo = run_prepared(Path(sys.executable).with_name("varve"), "demo", cwd=mine, env=os.environ)
+    assert "No such command 'demo'" in demo.stderr
+    run(mine, "-m", "pytest", "--collect-only", "--quiet")
+    asked = re.findall(r"run: make (\w+)", (mine / ".github/workflows/test.yml").read_text(encoding="utf-8"))
+    assert asked, "the workflow calls make"
+    targets = re.findall(r"(?m)^(\w+):", makefile.read_text(encoding="utf-8"))
+    assert set(asked) <= set(targets), f"the workflow asks for {asked}, and there are {targets}"

@@ -30,11 +30,13 @@ _NULL = "__HIVE_DEFAULT_PARTITION__"
 def import_table(console: Console, table: str, *, name: str, copies: bool, only_print: bool) -> None:
     """Write the file of a table into the folder of the datasets, or print it.
 
-    Raises VarveError for a table that is not there, that no dataset can have, or whose file exists.
+    Raises VarveError for a table that is not there, that no dataset can have or that this project makes itself, and for
+    a dataset or a file that exists.
     """
     if not _TABLE.fullmatch(table):
         raise VarveError(f"{table!r} names no table; write db.name.")
     dataset = name or table.lower()
+    _refuse_declared(table, dataset, only_print=only_print)
     if not copies and (of_project := _of_project(dataset)) is not None:
         _write(console, dataset, of_project, f"{dataset} is declared in", only_print=only_print)
         return
@@ -49,6 +51,26 @@ def import_table(console: Console, table: str, *, name: str, copies: bool, only_
     written = _write(console, dataset, text, f"{existing.name} is declared in", comments, only_print=only_print)
     if written:
         _tell(console, left_out)
+
+
+def _refuse_declared(table: str, dataset: str, *, only_print: bool) -> None:
+    """Raise VarveError for a table that this project makes, and where a dataset would be declared a second time."""
+    from varve.dagster.assets.datasets import DatasetAsset
+    from varve.dagster.discovery import load_project
+
+    datasets = load_project(chosen_project()).datasets
+    declared = {asset.dataset.name: asset.dataset for asset in datasets if isinstance(asset, DatasetAsset)}
+    own = declared.get(table.lower())
+    if own is not None and own.external is None:
+        raise VarveError(
+            f"{own} is a dataset of this project, and no table of others: what is to read it here names it as it is. "
+            "Nothing was written."
+        )
+    if dataset in declared and not only_print:
+        raise VarveError(
+            f"{dataset} is declared in this project already. Nothing was written. Take that declaration out first, say "
+            "--print, or name another dataset with --as."
+        )
 
 
 def _of_project(dataset: str) -> str | None:

@@ -18,13 +18,13 @@ from tests.support.project import commands_on
 from varve.catalog.catalog import Catalog
 from varve.catalog.rows import declaration
 from varve.cli.app import app
-from varve.cli.plan import planning
+from varve.cli.plan import changes, planning
 from varve.model.dataset import Dataset, StoreKind
 from varve.model.errors import VarveError
 from varve.model.partitions.dimension import StaticDimension, TimeDimension
 from varve.model.partitions.partitioning import Partitioning
 from varve.model.schema import Column, ColumnType, Schema
-from varve.planning.changes.code_changes import DeployedCode, code_changes
+from varve.planning.changes.code_changes import CodeChange, CodeChangeKind, DeployedCode, KeptBatches, code_changes
 from varve.planning.graph import Graph
 
 if TYPE_CHECKING:
@@ -145,3 +145,22 @@ def test_an_unchanged_dataset_is_no_change_whatever_its_types_are(columns: dict[
     (change,) = code_changes(graph, {"shop.any": DeployedCode("v1", "", names, on_hold=True)}, {}, {}, None, NOW)
     assert change.columns == ()
     assert code_changes(graph, {"shop.any": DeployedCode("v2", "", names, on_hold=True)}, {}, {}, None, NOW) == []
+
+
+@pytest.mark.parametrize(
+    ("differing", "words"),
+    [
+        ((), "in 3 of 3 partitions"),
+        (("day=1",), "in 2 of 3 partitions; day=1 differs"),
+        (("day=1", "day=2", "day=3"), "in 0 of 3 partitions; day=1, day=2 and 1 more differ"),
+    ],
+)
+def test_of_kept_batches_it_is_said_whether_their_rows_are_the_current_ones(
+    differing: tuple[str, ...], words: str
+) -> None:
+    paths = ("day=1", "day=2", "day=3")
+    change = CodeChange(
+        "shop.revenue", CodeChangeKind.CHANGED, "b", "a", "", (), (), (), dict.fromkeys(paths, 1), 3, {}, "", "",
+        kept=KeptBatches(paths, ("alice",), 3, differing),
+    )  # fmt: skip
+    assert changes._kept(change)[1] == f"rows of the kept batches: the same as the current ones {words}"

@@ -9,7 +9,7 @@ import pytest
 from tests.catalog.test_history import go_back, publish
 from tests.support.sales import PARIS, ZURICH
 from varve.catalog.history.history import History
-from varve.cli.rows.sides import sides_of
+from varve.cli.rows.sides import State, sides_of
 from varve.model.errors import UnknownPartition
 
 if TYPE_CHECKING:
@@ -40,3 +40,13 @@ def test_a_first_batch_that_came_back_later_had_none_before_it(catalog: Catalog,
     go_back(catalog, lake_sales, {ZURICH: first})
     with pytest.raises(UnknownPartition, match="no partition had another batch before"):
         sides_of(history, lake_sales, [], None, at_first.isoformat())
+
+
+def test_the_states_of_partitions_are_counted_in_whole_words() -> None:
+    assert [State.DIFFERS.counted(count) for count in (1, 15)] == ["1 differs", "15 differ"]
+    assert [state.counted(1_200) for state in State if state is not State.DIFFERS] == [
+        "1,200 only before",
+        "1,200 only after",
+        "1,200 with the same batch",
+        "1,200 with equal content",
+    ]

@@ -193,9 +193,10 @@ def _kept(change: CodeChange) -> list[str]:
     how = "a new environment takes them (varve env create, env run), and promoting it computes nothing"
     lines = [f"kept from before: {len(kept.partitions):,} of {count}{where}; {how}"]
     if kept.compared:
-        identical = f"{kept.compared - len(kept.differing):,} of {counted(kept.compared, 'partition')} identical"
-        differing = f"; {some(kept.differing, limit=2)} differ" if kept.differing else ""
-        lines.append(f"rows compared with the current ones: {identical}{differing}")
+        same = f"{kept.compared - len(kept.differing):,} of {counted(kept.compared, 'partition')}"
+        verb = "differs" if len(kept.differing) == 1 else "differ"
+        differing = f"; {some(kept.differing, limit=2)} {verb}" if kept.differing else ""
+        lines.append(f"rows of the kept batches: the same as the current ones in {same}{differing}")
     return lines
 
 

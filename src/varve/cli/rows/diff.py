@@ -150,7 +150,7 @@ def show(console: Console, difference: Diff) -> None:
     """Print the difference for people."""
     dataset = difference.after.dataset
     states = {state: [partition for partition in difference.partitions if partition.state is state] for state in State}
-    counts = ", ".join(f"{len(partitions):,} {state}" for state, partitions in states.items() if partitions)
+    counts = ", ".join(state.counted(len(partitions)) for state, partitions in states.items() if partitions)
     title = f"{dataset}: {difference.before.title} -> {difference.after.title}"
     console.print(f"[bold]{escaped(title)}[/]   partitions: {counts}", highlight=False)
     different = [

@@ -64,6 +64,13 @@ class State(StrEnum):
     SAME_CONTENT = "equal content"
     DIFFERS = "differs"
 
+    def counted(self, count: int) -> str:
+        """So many partitions with their state, for a message: `1 differs`, `15 differ`, `3 with equal content`."""
+        words = {State.SAME_BATCH: "with the same batch", State.SAME_CONTENT: "with equal content"}
+        if self is State.DIFFERS and count != 1:
+            return f"{count:,} differ"
+        return f"{count:,} {words.get(self, self.value)}"
+
 
 @dataclass(frozen=True)
 class PartitionDifference:

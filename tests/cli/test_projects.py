@@ -9,6 +9,7 @@ import pytest
 from tests.cli.test_environments import DAYS, HEAD, REVENUE, Store, shop_at_rest  # noqa: F401 - a fixture
 from varve.catalog.catalog import Catalog
 from varve.catalog.code.generations import PublishedDataset
+from varve.catalog.rejected import LeftOut, RejectedArrivals
 from varve.cli.files import of_project
 from varve.dagster.discovery import load_project
 from varve.model.errors import OtherOwner, VarveError
@@ -164,6 +165,17 @@ def test_what_belongs_to_another_project_is_not_changed(shop: Team, bureau: Team
     assert shop.json("history", revenue) == history
     # The owner's own sweep takes what it replaced.
     assert revenue in shop.json("sweep", "--older-than", "0s")["batches"]
+
+
+def test_what_a_sensor_left_out_is_listed_by_its_project_and_by_those_that_read_it(shop: Team, bureau: Team) -> None:
+    sales, revenue = f"{shop.db}.sales", f"{shop.db}.revenue"
+    left_out = [LeftOut(sales, "look", f"{sales}: the server is away"), LeftOut(revenue, "plan", "no such zone")]
+    with connect(shop.settings, application="a test") as connection:
+        RejectedArrivals(connection).leave_out("arrivals of a test", left_out)
+    assert sorted(entry["dataset"] for entry in shop.json("plan")["left_out"]) == [revenue, sales]
+    assert [entry["dataset"] for entry in bureau.json("plan")["left_out"]] == [revenue]
+    # The reason begins with the dataset, which is named once.
+    assert f"not looked at: {sales}: the server is away (since" in shop.varve("plan")
 
 
 def test_what_another_project_was_made_from_is_dropped_only_if_that_is_meant(shop: Team, bureau: Team) -> None:

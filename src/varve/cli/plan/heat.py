@@ -13,6 +13,7 @@ from rich.text import Text
 
 from varve.catalog.backfills import Backfills
 from varve.catalog.catalog import Catalog
+from varve.catalog.code.owners import Owners
 from varve.cli.context import chosen_graph, chosen_settings
 from varve.cli.plan.changes import code_plan, plan_values, show_code_plan
 from varve.cli.plan.open_plan import opened_plan
@@ -29,6 +30,7 @@ from varve.planning.operations.heat import heat as heat_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import psycopg
     from rich.console import Console
 
     from varve.catalog.code.plans import CodePlan
@@ -74,13 +76,20 @@ def heat_and_changes() -> tuple[dict[str, Any], CodePlan]:
         return picture | {
             "due": with_estimates(picture["due"], Backfills(open_plan.connection)),
             "changes": plan_values(plan),
-            "rejected": rejected_values(open_plan.connection),
-            "left_out": left_out_values(open_plan.connection, judged.failed),
+            "rejected": of_this_project(open_plan.connection, rejected_values(open_plan.connection)),
+            "left_out": of_this_project(open_plan.connection, left_out_values(open_plan.connection, judged.failed)),
             "unseen": unseen_values(
                 chosen_graph().in_order(), Catalog(open_plan.connection), chosen_settings(), open_plan.members
             ),
             "broken": broken_values(chosen_graph().broken),
         }, plan
+
+
+def of_this_project(connection: psycopg.Connection, entries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The entries without those of datasets that another project over the catalog has and this one does not read."""
+    graph = chosen_graph()
+    of_others = Owners(connection, graph.project).others({entry["dataset"] for entry in entries})
+    return [entry for entry in entries if entry["dataset"] in graph.datasets or entry["dataset"] not in of_others]
 
 
 def show(console: Console, heat_values: dict[str, Any], plan: CodePlan | None = None, *, explain: bool = False) -> None:

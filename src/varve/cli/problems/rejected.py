@@ -113,7 +113,9 @@ def show_left_out(console: Console, left_out: Sequence[Mapping[str, Any]]) -> No
     """Print what the last ticks of the sensors left out."""
     words = {"look": "not looked at", "plan": "not planned", "request": "not asked for"}
     for entry in left_out[:_LISTED]:
-        text = f"{words[entry['kind']]}: {entry['dataset']}: {entry['reason']} (since {entry['since']})"
+        # Many reasons begin with the dataset.
+        reason = entry["reason"].removeprefix(f"{entry['dataset']}: ")
+        text = f"{words[entry['kind']]}: {entry['dataset']}: {reason} (since {entry['since']})"
         console.print(text, markup=False, highlight=False, soft_wrap=True)
     if len(left_out) > _LISTED:
         console.print(f"and {len(left_out) - _LISTED:,} more that were left out; --json lists them all.")

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
+from hypothesis import settings as hypothesis_settings
 from psycopg import sql
 
 from tests.support.class_archive import jvm_options
@@ -38,6 +39,10 @@ if TYPE_CHECKING:
     from contextvars import ContextVar
 
     from pyspark.sql import SparkSession
+
+# No example has to be quick: a machine may be busy with other work.
+hypothesis_settings.register_profile("varve")
+hypothesis_settings.load_profile("varve")
 
 # A whole module that a fast run leaves out says so in these words.
 _NEEDS_MORE = re.compile(r"^pytestmark = .*pytest\.mark\.(spark|needs_seconds)\b", re.MULTILINE)

@@ -171,7 +171,7 @@ def disturb(connection: psycopg.Connection, name: str, place: int, what: str, nu
 def histories(count: int) -> settings:
     """So many random ones."""
     unminded = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-    return settings(deadline=None, max_examples=count, suppress_health_check=unminded)
+    return settings(max_examples=count, suppress_health_check=unminded)
 
 
 @histories(20)

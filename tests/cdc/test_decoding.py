@@ -166,7 +166,7 @@ def equal_looks(source: Source, fit: Fit, done: int, upto: int, limit: int | Non
     return expected.last
 
 
-@settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(
     identity=st.sampled_from(list(IDENTITIES)), history=st.lists(TRANSACTIONS, min_size=4, max_size=12),
     limits=st.lists(st.integers(1, 400), min_size=1, max_size=3),

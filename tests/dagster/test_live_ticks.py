@@ -352,7 +352,7 @@ def world_settings(settings: Settings, tmp_path: Path, monkeypatch: pytest.Monke
 
 # The tags that Dagster itself gives a run of two dimensions are not what it wants of others.
 @pytest.mark.filterwarnings("ignore:Non-compliant tag keys:DeprecationWarning")
-@hypothesis_settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@hypothesis_settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @example(
     steps=[
         Send("days", "2026-11-01", "n\n1\n", 0.0), Send("days", "2026-11-02", "n\n1\n", 0.0),

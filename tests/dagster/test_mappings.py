@@ -72,7 +72,7 @@ class Sides:
             return set(reader_subset.get_partition_keys())
 
 
-@settings(deadline=None, max_examples=120, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=120, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(dependency=dependencies(), data=st.data())
 def test_dagster_reads_at_least_what_is_read_and_just_that_where_it_says_so(
     dependency: Dependency, data: st.DataObject, instance: dg.DagsterInstance
@@ -93,7 +93,7 @@ def test_dagster_reads_at_least_what_is_read_and_just_that_where_it_says_so(
         assert ours == theirs
 
 
-@settings(deadline=None, max_examples=120, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=120, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(dependency=dependencies(), data=st.data())
 def test_dagster_finds_at_least_the_readers_and_just_those_where_it_says_so(
     dependency: Dependency, data: st.DataObject, instance: dg.DagsterInstance

@@ -40,7 +40,7 @@ def products(draw: st.DrawFn) -> Partitioning:
     return product
 
 
-@settings(deadline=None, max_examples=80)
+@settings(max_examples=80)
 @given(products(), st.data())
 def test_folding_and_unfolding_any_number_of_dimensions_is_the_identity(
     partitioning: Partitioning, data: st.DataObject
@@ -56,7 +56,7 @@ def test_folding_and_unfolding_any_number_of_dimensions_is_the_identity(
         assert partitions_def(partitioning).has_partition_key(text)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(products())
 def test_dagster_lists_just_our_keys(partitioning: Partitioning) -> None:
     ours = [partitioning.to_dagster(key) for key in partitioning.keys(now=NOW)]
@@ -66,7 +66,7 @@ def test_dagster_lists_just_our_keys(partitioning: Partitioning) -> None:
     assert set(theirs) == set(ours)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(partitionings(), st.data())
 def test_keys_of_every_kind_survive_dagster_and_paths(partitioning: Partitioning, data: st.DataObject) -> None:
     keys = all_keys(partitioning)
@@ -89,7 +89,7 @@ def test_a_key_of_200_bytes_is_a_key() -> None:
 
 
 @pytest.mark.needs_seconds
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(crons(), st.sampled_from(ZONES), st.data())
 def test_dagster_has_the_same_windows_where_they_are_said_to_be_alike(
     cron: str, zone: str, data: st.DataObject
@@ -98,7 +98,7 @@ def test_dagster_has_the_same_windows_where_they_are_said_to_be_alike(
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=400)
+@settings(max_examples=400)
 @given(crons(), st.sampled_from(ZONES), st.data())
 def test_dagster_has_the_same_windows_in_hundreds_of_calendars(cron: str, zone: str, data: st.DataObject) -> None:
     compare_windows(cron, zone, data)

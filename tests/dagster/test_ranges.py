@@ -118,7 +118,7 @@ def test_a_key_between_two_others_that_is_not_due_divides_them() -> None:
         assert [[key["model"] for key in run.partitions] for run in found] == [["b", "b"], ["a", "a"], ["c", "c"]]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     kind=st.sampled_from([(DAY, MODEL), (MODEL, SHOP), (MODEL,), (DAY, SHOP), (DAY, SHOP, MODEL)]),
     picked=st.sets(st.tuples(st.sampled_from(DAYS), st.sampled_from(ADDED), st.sampled_from(SHOP.members)), min_size=1),

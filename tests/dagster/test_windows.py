@@ -87,7 +87,7 @@ def test_what_arrives_has_the_open_window_and_what_is_made_of_it_only_complete_o
     assert landing.partitioning != derived.partitioning
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     st.sampled_from(["@hourly", "@daily", "@weekly", "0 6 * * *"]),
     st.integers(0, 3),

@@ -60,7 +60,7 @@ def moments(draw: st.DrawFn, zone: str) -> int:
     return stretch(zone, at).start + draw(st.integers(-2 * DAY, 2 * DAY)) if near else at
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(tilings, st.sampled_from(ZONES), st.data())
 def test_windows_tile_time_without_gap_or_overlap(tiling: Tiling, zone: str, data: st.DataObject) -> None:
     calendar = calendar_of(tiling, zone)
@@ -72,7 +72,7 @@ def test_windows_tile_time_without_gap_or_overlap(tiling: Tiling, zone: str, dat
     assert calendar.following(start - 1) == start
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(tilings, st.sampled_from(ZONES), st.data())
 def test_each_window_has_a_key_of_its_own_that_reads_back(tiling: Tiling, zone: str, data: st.DataObject) -> None:
     calendar = calendar_of(tiling, zone)
@@ -89,7 +89,7 @@ def test_each_window_has_a_key_of_its_own_that_reads_back(tiling: Tiling, zone: 
     assert all(type(value) is dimension.value_type for value in values)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(durations(), st.sampled_from(ZONES), st.data())
 def test_windows_of_a_duration_last_as_long_unless_they_are_of_whole_days(
     every: Every, zone: str, data: st.DataObject

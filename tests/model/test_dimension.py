@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pendulum
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from varve.model.errors import OutsideDimension, UnknownPartition, VarveError
@@ -134,7 +134,6 @@ def test_weeks_begin_on_monday_and_months_and_years_on_their_first() -> None:
     }
 
 
-@settings(deadline=None)
 @given(calendars(), instants)
 def test_windows_tile_time_without_gap_or_overlap(calendar: TimeDimension, at: dt.datetime) -> None:
     start = calendar.floor(at)
@@ -146,7 +145,6 @@ def test_windows_tile_time_without_gap_or_overlap(calendar: TimeDimension, at: d
     assert following(calendar, calendar.floor(start.subtract(microseconds=1))) == start
 
 
-@settings(deadline=None)
 @given(calendars(), instants, st.integers(1, 40))
 def test_the_windows_that_overlap_a_span_cover_it_end_to_end(
     calendar: TimeDimension, at: dt.datetime, days: int
@@ -158,7 +156,6 @@ def test_the_windows_that_overlap_a_span_cover_it_end_to_end(
     assert windows[-1].start < span.end <= windows[-1].end
 
 
-@settings(deadline=None)
 @given(calendars(), instants)
 def test_the_text_of_a_key_is_read_back_as_the_key_of_the_same_window(calendar: TimeDimension, at: dt.datetime) -> None:
     instant = pendulum.instance(at)
@@ -280,7 +277,6 @@ def test_a_key_of_the_wrong_number_of_parts_is_refused_with_the_parts_named() ->
         partitioning.from_path("day=2013-01-05")
 
 
-@settings(deadline=None)
 @given(members, st.data())
 def test_keys_survive_dagster_and_paths_whatever_their_characters(texts: list[str], data: st.DataObject) -> None:
     partitioning = Partitioning((DAY, StaticDimension("name", tuple(texts))))
@@ -291,7 +287,6 @@ def test_keys_survive_dagster_and_paths_whatever_their_characters(texts: list[st
     assert partitioning.exists(key)
 
 
-@settings(deadline=None)
 @given(st.text(CHARACTERS, min_size=1))
 def test_a_single_static_dimension_may_even_have_a_bar_in_its_keys(text: str) -> None:
     partitioning = Partitioning((StaticDimension("name", (text,)),))

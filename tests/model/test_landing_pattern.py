@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pendulum
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from varve.model.errors import OutsideDimension, UnknownPartition, VarveError
@@ -148,7 +148,6 @@ PATTERNS = [
 ]  # fmt: skip
 
 
-@settings(deadline=None)
 @given(
     st.text(st.characters(exclude_categories=["Cc", "Cs"]), min_size=1, max_size=12),
     st.sampled_from(PATTERNS),

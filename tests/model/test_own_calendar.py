@@ -44,7 +44,7 @@ def calendars(draw: st.DrawFn) -> Calendar:
     return Calendar.of("drawn", windows)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(calendars(), st.sampled_from(ZONES), st.data())
 def test_every_moment_is_in_one_window_or_in_one_gap(calendar: Calendar, zone: str, data: st.DataObject) -> None:
     windows = calendar_of(calendar, zone)
@@ -71,7 +71,7 @@ def _starts(calendar: Calendar, zone: str) -> list[int]:
     return [start for begin, _ in calendar.windows for start in windows.starts(begin)]
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(calendars(), st.sampled_from(ZONES), st.data())
 def test_runs_are_the_windows_of_a_span_and_nothing_between_them(
     calendar: Calendar, zone: str, data: st.DataObject
@@ -91,7 +91,7 @@ def test_runs_are_the_windows_of_a_span_and_nothing_between_them(
     assert all(end < begin for (_, end), (begin, _) in pairwise(runs))
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(calendars(), st.sampled_from(ZONES))
 def test_each_window_has_a_key_of_its_own_that_reads_back_everywhere(calendar: Calendar, zone: str) -> None:
     starts = _starts(calendar, zone)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from varve.model.partitions.key import PartitionKey, escape, parse_path
@@ -38,20 +38,17 @@ def test_a_value_is_escaped_as_spark_escapes_it(text: str, escaped: str) -> None
     assert escape(text) == escaped
 
 
-@settings(deadline=None)
 @given(st.lists(texts, min_size=1, max_size=3))
 def test_a_path_is_read_back_as_the_texts_it_was_made_of(values: list[str]) -> None:
     key = PartitionKey.of(**{f"d{position}": value for position, value in enumerate(values)})
     assert parse_path(key.path) == key.fields
 
 
-@settings(deadline=None)
 @given(texts, texts)
 def test_unlike_values_have_unlike_paths(value: str, other_value: str) -> None:
     assert (escape(value) == escape(other_value)) == (value == other_value)
 
 
-@settings(deadline=None)
 @given(texts)
 def test_an_escaped_value_is_one_segment_of_a_path(text: str) -> None:
     assert not set("/=\"#'*:?\\{[]^\n") & set(escape(text))

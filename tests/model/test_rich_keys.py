@@ -8,7 +8,7 @@ import pickle
 
 import pendulum
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from varve.model.errors import VarveError
@@ -141,7 +141,6 @@ def test_a_field_of_another_type_is_refused_with_its_name(place: int, value: obj
         Setting(*SETTING[:place], value, *SETTING[place + 1 :])
 
 
-@settings(deadline=None)
 @given(settings_of, settings_of)
 def test_such_keys_read_back_exactly_from_dagster_paths_and_text(one: Setting, other: Setting) -> None:
     assert value_of(text_of(one), Setting) == one
@@ -221,7 +220,6 @@ def test_a_key_is_immutable(key: PartitionKey) -> None:
             delattr(key, name)
 
 
-@settings(deadline=None)
 @given(bookings, bookings)
 def test_rich_keys_are_equal_ordered_hashed_copied_and_pickled_by_value(one: Booking, other: Booking) -> None:
     for twin in (pickle.loads(pickle.dumps(one)), copy.copy(one), copy.deepcopy(one)):  # noqa: S301
@@ -240,7 +238,6 @@ def test_a_rich_key_is_unlike_a_plain_one_with_the_same_fields() -> None:
         assert Position(1, 2) < PartitionKey.of(x=1.0)
 
 
-@settings(deadline=None)
 @given(bookings)
 def test_a_rich_key_is_read_back_from_its_text_dagster_and_a_path(booking: Booking) -> None:
     assert value_of(text_of(booking), Booking) == booking

@@ -41,7 +41,7 @@ LAYOUTS = st.sampled_from(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(LAYOUTS, ZONES, st.datetimes(dt.datetime(2012, 1, 1), dt.datetime(2030, 1, 1)))  # noqa: DTZ001
 def test_the_columns_of_a_window_say_which_it_is_in_every_zone(
     layout: tuple[str, tuple[TimeColumn, ...]], zone: str, moment: dt.datetime

@@ -26,7 +26,7 @@ def readers(dependency: Dependency, key: PartitionKey | PartitionBox) -> Mapped:
     return dependency.readers_of(key, members=MEMBERS, now=NOW)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(dependencies(), st.data())
 def test_mapping_down_then_up_covers_the_partition_it_started_from(dependency: Dependency, data: st.DataObject) -> None:
     keys = all_keys(dependency.reader)
@@ -41,7 +41,7 @@ def test_mapping_down_then_up_covers_the_partition_it_started_from(dependency: D
         assert key not in readers(dependency, data.draw(st.sampled_from(others))).keys
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(dependencies(), st.data())
 def test_mapping_up_then_down_covers_the_partition_it_started_from(dependency: Dependency, data: st.DataObject) -> None:
     keys = all_keys(dependency.upstream)
@@ -59,7 +59,7 @@ def everything(mapped: Mapped) -> tuple[set[PartitionKey], ...]:
     return tuple(set(listed(part)) for part in (mapped.existing, mapped.upcoming, mapped.nonexistent))
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(dependencies(), st.booleans(), st.data())
 def test_a_box_maps_to_the_union_of_what_its_partitions_map_to(
     dependency: Dependency,
@@ -80,7 +80,7 @@ def test_a_box_maps_to_the_union_of_what_its_partitions_map_to(
     )
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(dependencies(), st.data())
 def test_partitions_are_put_into_boxes_that_hold_them_and_no_others(
     dependency: Dependency, data: st.DataObject
@@ -93,7 +93,7 @@ def test_partitions_are_put_into_boxes_that_hold_them_and_no_others(
     assert all(any(key in box for box in boxes) == (key in chosen) for key in keys[:50])
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(times("reader"), times("upstream"), st.data())
 def test_windows_that_overlap_are_just_those_that_share_an_instant(
     reader: TimeDimension, upstream: TimeDimension, data: st.DataObject
@@ -124,7 +124,7 @@ def test_windows_that_overlap_are_just_those_that_share_an_instant(
     assert starts[-1][1] >= span.end.timestamp()
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(times("time"), st.integers(-3, 3), st.integers(0, 3), st.sampled_from(Unit), st.data())
 def test_offsets_over_the_same_windows_count_windows(
     dimension: TimeDimension, first: int, more: int, unit: Unit, data: st.DataObject

@@ -499,7 +499,7 @@ EVENTS = st.one_of(
 )
 
 
-@settings(deadline=None, max_examples=120)
+@settings(max_examples=120)
 @given(st.lists(EVENTS, max_size=40), st.lists(st.sampled_from([1.0, 30.0, 200.0, 3_000.0]), min_size=1, max_size=5))
 def test_whatever_happens_it_converges_to_a_clean_rebuild(  # noqa: PLR0912 - one for each event
     events: list[tuple[str, object, str]], lengths: list[float]
@@ -550,7 +550,7 @@ def test_whatever_happens_it_converges_to_a_clean_rebuild(  # noqa: PLR0912 - on
         assert simulation.tick().runs == ()
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     st.lists(
         st.one_of(
@@ -598,7 +598,7 @@ def test_what_could_not_be_judged_is_judged_whole_at_the_next_tick_and_the_rest_
 
 
 @pytest.mark.needs_seconds
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(st.sets(st.sampled_from(LANDED), min_size=1, max_size=3), st.randoms(use_true_random=False))
 def test_what_fails_for_ever_starves_nothing_but_what_reads_it(bad: set[tuple[str, str]], random: object) -> None:
     simulation = world(SMALL, days=3, broken=lambda dataset, path: (dataset, path) in bad)

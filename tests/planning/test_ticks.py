@@ -50,7 +50,7 @@ def test_nothing_outside_the_dimension_is_completed() -> None:
     assert at_tick(short, "@daily", "2024-06-12", "UTC") == []
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     times(),
     st.sampled_from(("@daily", "@hourly", "35 */5 * * *", "0 0 * * 1", "*/45 * * * *")),

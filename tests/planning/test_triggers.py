@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pendulum
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from varve.model.batch import Input
@@ -187,7 +187,6 @@ def places(dimension: Dimension) -> list[Value]:
 
 
 @pytest.mark.parametrize("dimensions", PRODUCTS.values(), ids=PRODUCTS.keys())
-@settings(deadline=None)
 @given(data=st.data(), limit=st.integers(1, 12))
 def test_blocks_are_exact_rectangles_that_partition_what_is_due(
     dimensions: tuple[Dimension, ...], data: st.DataObject, limit: int
@@ -239,7 +238,6 @@ def test_fresh_data_goes_before_backfills_and_not_in_one_run_with_them() -> None
     ]  # fmt: skip
 
 
-@settings(deadline=None)
 @given(st.dictionaries(days, st.sampled_from("12"), min_size=1), st.permutations(range(8)))
 def test_the_identity_of_a_run_does_not_depend_on_the_order_its_inputs_came_in(
     versions: dict[dt.date, str], order: list[int]

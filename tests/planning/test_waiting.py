@@ -6,7 +6,7 @@ import datetime as dt
 
 import pendulum
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.planning.known import CatalogReader
@@ -70,7 +70,6 @@ def test_a_verdict_says_how_many_are_there_and_what_it_waits_for() -> None:
     assert late.reason == "20 of 24 there; waits until 2024-06-11T01:00:00+00:00"
 
 
-@settings(deadline=None)
 @given(st.integers(0, 30), st.integers(0, 30), st.integers(0, 30), st.integers(0, 30))
 def test_more_that_is_there_never_makes_a_partition_wait(wanted: int, present: int, more: int, count: int) -> None:
     for wait in (Wait(), Wait(at_least=count), Wait(missing=count)):

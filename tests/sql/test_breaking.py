@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import sqlglot
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from varve.sql.checks.breaking import Break, Declared, breaks, holds
@@ -196,7 +196,6 @@ def respelt(kind: str) -> str:
     return re.sub(r"([,:<(])", r"\1 ", kind).upper().replace("`A B`", "`a b`")
 
 
-@settings(deadline=None)
 @given(kinds=st.dictionaries(st.sampled_from("abcdefg"), KINDS, min_size=1))
 def test_a_tree_against_itself_breaks_nothing_whatever_its_types_are(kinds: dict[str, str]) -> None:
     names = ", ".join(f"s.{name}" for name in kinds)
@@ -208,7 +207,6 @@ def test_a_tree_against_itself_breaks_nothing_whatever_its_types_are(kinds: dict
         assert breaks(dict.fromkeys(new, kinds), new) == []
 
 
-@settings(deadline=None)
 @given(kind=KINDS, other=decimals())
 def test_a_type_holds_itself_however_it_is_spelt_and_another_does_not_go_unnoticed(kind: str, other: str) -> None:
     assert holds(kind, respelt(kind))

@@ -8,7 +8,7 @@ from decimal import Context, Decimal
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from varve.model.schema import ColumnType
@@ -57,7 +57,6 @@ def read(text: str, kind: ColumnType) -> Any:
 
 @pytest.mark.parametrize("kind", VALUES)
 def test_what_is_written_is_read_back(kind: str) -> None:
-    @settings(deadline=None)
     @given(st.none() | VALUES[kind])
     def check(value: Any) -> None:
         column_type = ColumnType(kind)
@@ -68,7 +67,6 @@ def test_what_is_written_is_read_back(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", VALUES)
 def test_a_mask_is_a_value_of_the_same_type_and_the_same_each_time(kind: str) -> None:
-    @settings(deadline=None)
     @given(VALUES[kind])
     def check(value: Any) -> None:
         column_type = ColumnType(kind)
@@ -80,7 +78,6 @@ def test_a_mask_is_a_value_of_the_same_type_and_the_same_each_time(kind: str) ->
     check()
 
 
-@settings(deadline=None)
 @given(st.integers(-(2**31), 2**31 - 1))
 def test_a_number_keeps_its_sign_and_its_digits_and_joins_in_every_type(number: int) -> None:
     other = masked(number, ColumnType.INT)

@@ -51,7 +51,7 @@ def parsed(text: str, separator: str, quote: str) -> tuple[list[list[str]], list
     return fields, [problem for _, _, problem in fields_of_records if problem]
 
 
-@settings(max_examples=1_000, deadline=None)
+@settings(max_examples=1_000)
 @given(TEXTS, SEPARATORS, QUOTES)
 def test_any_text_is_the_records_of_the_csv_module_or_refused_where_it_refuses(
     text: str, separator: str, quote: str
@@ -71,7 +71,7 @@ def chunk(content: bytes, reading: FileReading, *, kind: str = "csv", packed: st
     return only_chunk
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     st.integers(1, 4).flatmap(lambda width: st.lists(st.lists(TEXTS, min_size=width, max_size=width), max_size=6)),
     st.tuples(SEPARATORS, QUOTES, st.sampled_from(["\n", "\r\n"])),

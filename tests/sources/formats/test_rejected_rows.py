@@ -14,7 +14,7 @@ import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from varve.model.landing.rejection import REJECTED_ROWS, TEXT_CHARACTERS
@@ -205,7 +205,6 @@ def test_a_partition_column_may_stand_in_a_file_and_needs_not(tmp_path: Path) ->
 FIELDS = st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from(',"\n\r\0'), max_size=6)
 
 
-@settings(deadline=None)
 @given(st.lists(st.lists(FIELDS, min_size=1, max_size=3), max_size=8))
 def test_every_row_is_taken_or_rejected_once_and_can_be_stored(records: list[list[str]]) -> None:
     text = io.StringIO()

@@ -107,7 +107,7 @@ NUMBERS = st.from_regex(r"\A ?[+-]?[0-9]{0,12}(\.[0-9]{0,8})?([eE][+-]?[0-9]{1,3
 MOMENTS = st.from_regex(r"\A[0-9]{4}-[0-1][0-9]-[0-3][0-9]([T ][0-2][0-9]:[0-5][0-9]:[0-6][0-9](\.[0-9]{1,8})?Z?)?\Z")
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(st.lists(st.one_of(NUMBERS, MOMENTS), min_size=1, max_size=4), st.sampled_from(KINDS))
 def test_whole_columns_say_what_their_values_say_one_by_one(texts: list[str], kind: str) -> None:
     reader = TextReader(arrow_type(ColumnType(kind)), Spelling())
@@ -127,7 +127,7 @@ def test_the_name_of_a_zone_is_not_read_by_a_format(form: str, refused: bool) ->
         assert LandingOptions(timestamp_format=form).timestamp_format == form
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.decimals(allow_nan=False, allow_infinity=False, places=4, min_value=-(10**9), max_value=10**9))
 def test_a_decimal_is_never_rounded(number: decimal.Decimal) -> None:
     parsed = value(str(number), "DECIMAL(10,2)")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.sales import COLUMNS
@@ -62,7 +62,6 @@ def test_namesakes_in_other_datasets_and_batches_have_names_of_their_own() -> No
     assert period_table(SALES, paris, BATCH) != period_table(SALES, paris, BatchId(BATCH.millis + 1))
 
 
-@settings(deadline=None)
 @given(st.from_regex(r"[a-z][a-z0-9_]{0,80}", fullmatch=True), st.lists(texts, min_size=1, max_size=2), batches)
 def test_a_name_is_never_longer_than_postgresql_keeps_and_needs_no_quotes(
     table: str, values: list[str], batch: BatchId
@@ -73,7 +72,6 @@ def test_a_name_is_never_longer_than_postgresql_keeps_and_needs_no_quotes(
     assert re.fullmatch(r"[a-z0-9_]+", name)
 
 
-@settings(deadline=None)
 @given(st.tuples(texts, batches), st.tuples(texts, batches))
 def test_unlike_partitions_and_batches_have_unlike_names(
     first: tuple[str, BatchId], second: tuple[str, BatchId]

@@ -285,6 +285,22 @@ def test_a_number_of_json_that_python_cannot_hold_refuses_its_row_alone() -> Non
     ]
 
 
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "avro"])
+def test_rows_of_megabytes_are_read_a_few_at_a_time(kind: str) -> None:
+    rows = [{"a": str(number) * 8 * 2**20} for number in range(9)]
+    if kind == "avro":
+        out = io.BytesIO()
+        fastavro.writer(out, {"type": "record", "name": "r", "fields": [{"name": "a", "type": "string"}]}, rows)
+        content = out.getvalue()
+    elif kind == "csv":
+        content = "\n".join(["a", *[row["a"] for row in rows], ""]).encode()
+    else:
+        content = "".join(f"{json.dumps(row)}\n" for row in rows).encode()
+    found = list(chunks(io.BytesIO(content), FileSource("file", kind, ""), FileReading(wanted(a="STRING"))))
+    assert max(chunk.rows for chunk in found) <= 4
+    assert [text[0] for chunk in found for text in chunk.columns[0].to_pylist()] == list("012345678")
+
+
 def test_a_number_of_json_of_thousands_of_digits_refuses_its_row_in_words_of_its_own() -> None:
     content = f'{{"a": {"7" * 5_000}}}\n{{"a": 2}}\n'.encode()
     assert told(read(content, wanted(a="DOUBLE"), "jsonl")) == ["line 1: a number in it has more than 1,000 digits"]

@@ -5,10 +5,9 @@ Not here: converting the values of their records (objects.py).
 
 from __future__ import annotations
 
-import itertools
 from typing import TYPE_CHECKING, Any, cast
 
-from varve.sources.formats.chunk import CHUNK_ROWS, Chunk, ChunkBuilder, chunk_of_objects
+from varve.sources.formats.chunk import Chunk, ChunkBuilder, chunk_of_objects, next_rows
 from varve.sources.formats.file_reading import BadFile, FileReading, first_line, refuse_columns
 
 if TYPE_CHECKING:
@@ -22,9 +21,13 @@ def avro_chunks(file: Any, reading: FileReading, key: Mapping[str, Any]) -> Iter
     reader, place = _read(lambda: fastavro.reader(file)), 0
     schema = reader.writer_schema
     refuse_columns([field["name"] for field in schema["fields"]] if isinstance(schema, dict) else [], reading)
-    while rows := cast("list[dict[str, Any]]", _read(lambda: list(itertools.islice(reader, CHUNK_ROWS)))):
+    while rows := cast("list[dict[str, Any]]", _read(lambda: next_rows(reader, _size))):
         yield chunk_of_objects(rows, ChunkBuilder(range(place + 1, place + 1 + len(rows)), {}), reading, key)
         place += len(rows)
+
+
+def _size(row: Any) -> int:
+    return sum(len(value) for value in row.values() if isinstance(value, str | bytes)) if isinstance(row, dict) else 0
 
 
 def _read(what: Callable[[], Any]) -> Any:

@@ -5,13 +5,12 @@ Not here: records (records.py), and parsing the texts of their fields (texts.py)
 
 from __future__ import annotations
 
-import itertools
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from varve.sources.formats.checks import RowProblem, row_text
-from varve.sources.formats.chunk import CHUNK_ROWS, Chunk, ChunkBuilder, refusal
+from varve.sources.formats.chunk import Chunk, ChunkBuilder, next_rows, refusal
 from varve.sources.formats.file_reading import BadFile, FileReading
 from varve.sources.formats.lines import UNENDED, lines_of
 from varve.sources.formats.records import QUOTED, Records, unmarked
@@ -33,7 +32,7 @@ def csv_chunks(file: Any, reading: FileReading, key: Mapping[str, Any]) -> Itera
     ]
     readers = [TextReader(column.kind, reading.spelling) for column, _ in (*declared, *keys)]
     expected = len(names)
-    while rows := list(itertools.islice(records, CHUNK_ROWS)):
+    while rows := next_rows(records, lambda record: sum(map(len, record[1]))):
         if all_records.unended and reading.ended:
             raise BadFile(UNENDED)
         refused_rows: dict[int, RowProblem] = {}

@@ -5,12 +5,11 @@ Not here: converting the values of the objects (objects.py).
 
 from __future__ import annotations
 
-import itertools
 import json
 from typing import TYPE_CHECKING, Any
 
 from varve.sources.formats.checks import TEXT_CHARACTERS, RowProblem, shown
-from varve.sources.formats.chunk import CHUNK_ROWS, SHOWN_CHARACTERS, Chunk, ChunkBuilder, chunk_of_objects
+from varve.sources.formats.chunk import SHOWN_CHARACTERS, Chunk, ChunkBuilder, chunk_of_objects, next_rows
 from varve.sources.formats.file_reading import BadFile, FileReading, first_line
 from varve.sources.formats.lines import UNENDED, lines_of
 from varve.sources.formats.texts import NOT_TEXT, RefusedText, reason_of
@@ -25,7 +24,7 @@ _MOST_DIGITS = 1000
 def json_chunks(file: Any, reading: FileReading, key: Mapping[str, Any]) -> Iterator[Chunk]:
     """The rows of an unpacked file of JSON lines of the partition `key`. Raises BadFile."""
     lines = enumerate(lines_of(file, reading.encoding), start=1)
-    while numbered_lines := list(itertools.islice(lines, CHUNK_ROWS)):
+    while numbered_lines := next_rows(lines, lambda line: len(line[1])):
         if reading.ended and numbered_lines[-1][1][-1] not in "\r\n":
             raise BadFile(UNENDED)
         rows: list[dict[str, Any]] = []

@@ -1,6 +1,10 @@
 # A code location, and the runs that it starts, in its container or in containers of their own: Varve and one project.
 #   docker build -f deploy/images/code.Dockerfile -t varve-code:0.2.0 .
-# A project of your own needs the last COPY lines and the module of its definitions changed, nothing else.
+# A project of your own needs the last COPY lines changed, the module of its definitions where it has another name, and one
+# more `pip install` for what it depends on beside Varve. It lies outside of this folder, so give it a name and copy from there:
+#   docker build --build-context project=../shop -f deploy/images/code.Dockerfile -t shop-code:1 .
+#   COPY --from=project pyproject.toml ./
+#   COPY --from=project assets assets
 ARG PYTHON_IMAGE=python:3.11.14-slim-bookworm
 
 FROM ${PYTHON_IMAGE} AS build

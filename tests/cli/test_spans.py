@@ -94,3 +94,11 @@ def test_a_text_that_is_no_moment_names_no_partition() -> None:
         matching(MOMENTS, ["hour=soon"], ["hour=2026-10-25 00%3A00%3A00"])
     with pytest.raises(UnknownPartition, match="its keys look like 2026-10-24T00"):
         partition_named(MOMENTS, ["hour=2026-10-25 02h"])
+
+
+@pytest.mark.parametrize(
+    ("key", "told"), [("2020-01-01T00", "lies outside dimension"), ("soon", "is no key of dimension")]
+)
+def test_a_key_that_cannot_be_is_told_with_its_dataset(key: str, told: str) -> None:
+    with pytest.raises(UnknownPartition, match=rf"^{MOMENTS}: .*{told} t\b"):
+        partition_named(MOMENTS, [f"hour={key}"])

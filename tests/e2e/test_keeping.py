@@ -133,7 +133,7 @@ def test_a_folder_deleted_behind_our_back_is_named_with_what_to_do(twice: Projec
         (("history", "flights.nothing"), "there is no dataset 'flights.nothing'"),
         (("history", NAME, "year=2013"), "'year=2013' names no partition"),
         (("history", NAME, "day=1999-01-01"), "has no partition day=1999-01-01"),
-        (("rollback", NAME), "say where to"),
+        (("rollback", NAME), f"{NAME}: say where to go back to: one of --to"),
         (("rollback", "--run", "no-such-run"), "no run whose id begins with 'no-such-run'"),
         (("sweep", "--older-than", "soon"), "'soon' is no span of time"),
         (("unpin", NAME), "there is no pin"),

@@ -88,7 +88,7 @@ def partition_named(dataset: Dataset, words: Sequence[str]) -> PartitionKey:
     try:
         return dataset.partitioning.parsed(texts)
     except UnknownPartition as error:
-        raise type(error)(f"{error}{_static_key_like(dataset, texts)}") from None
+        raise type(error)(f"{dataset}: {error}{_static_key_like(dataset, texts)}") from None
 
 
 def _static_key_like(dataset: Dataset, texts: Mapping[str, str]) -> str:

@@ -84,7 +84,10 @@ def rollback(
     from varve.cli.selection import moment
 
     if sum(target is not None for target in (to, at, run)) != 1:
-        raise VarveError("say where to: one of --to BATCH, --at TIME and --run RUN.")
+        raise VarveError(
+            f"{f'{dataset}: ' if dataset else ''}say where to go back to: one of --to BATCH, --at TIME and --run RUN. "
+            f"`varve history {dataset or 'DATASET'}` lists them. Nothing was changed."
+        )
     if run is not None:
         if words:
             raise VarveError("a run is undone whole: write --run without partitions, or --to with them.")

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 # No example has to be quick: a machine may be busy with other work.
-hypothesis_settings.register_profile("varve")
+hypothesis_settings.register_profile("varve", deadline=None)
 hypothesis_settings.load_profile("varve")
 
 # A whole module that a fast run leaves out says so in these words.

@@ -555,6 +555,29 @@ def test_a_transaction_that_is_cut_into_two_files_is_refused(lab: Lab) -> None:
     assert [number for number, _ in notes(other)] == [1, 2, 3]
 
 
+def test_what_was_written_before_a_snapshot_and_committed_after_it_is_taken_from_another_file_too(lab: Lab) -> None:
+    other = followed(lab, ChangeFormat.DEBEZIUM)
+    schema, _, table = lab.table.partition(".")
+    empty = {column.name: None for column in SCHEMA.columns}
+
+    def line(op: str, number: int, note: str, sequence: str) -> str:
+        source = {"schema": schema, "table": table, "ts_ms": 1_357_000_000_000, "txId": 7, "sequence": sequence}
+        return json.dumps({"op": op, "after": {**empty, "w": 1, "id": number, "note": note}, "source": source})
+
+    put(other, "1.jsonl", [line("r", number, "read", '[null, "100"]') for number in (1, 2)])
+    assert take(other) == 2
+    first = [line("u", 1, "first", '[null, "90"]'), line("u", 2, "first", '[null, "110"]')]
+    put(other, "2.jsonl", first)
+    assert take(other) == 2
+    assert notes(other) == [(1, "first"), (2, "first")]
+    # The same lines again, when later ones were taken, have the places that they had.
+    put(other, "3.jsonl", [line("u", 1, "second", '["120", "115"]')])
+    put(other, "4.jsonl", first)
+    for _ in range(2):
+        take(other)
+    assert notes(other) == [(1, "second"), (2, "first")]
+
+
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 @pytest.mark.parametrize("kind", list(ChangeFormat))
 def test_a_line_ends_where_json_lines_say_it_and_not_at_what_a_text_may_hold(

@@ -46,6 +46,7 @@ class EventBatch:
         horizon: the place (commit LSN, sequence) of the last event so far; later events at or before it are late.
         late: how many events came late.
         others: how many changes of other tables its file had, by table; they were passed over.
+        snapshot: the place of the last row that a snapshot has read, of its file and those before; (0, 0): none yet.
     """
 
     generation: int
@@ -60,6 +61,7 @@ class EventBatch:
     late: int = 0
     others: tuple[tuple[str, int], ...] = ()
     file_version: str = ""
+    snapshot: tuple[int, int] = (0, 0)
 
     @property
     def data(self) -> str:
@@ -132,7 +134,7 @@ class BatchWriter:
     def finish(
         self, last_lsn: int, *, filenode: int = 0, notes: Sequence[str] = (), file: tuple[str, str] = ("", ""),
         horizon: tuple[int, int] = (-1, -1), late: int = 0, others: Mapping[str, int] | None = None,
-        file_version: str = "",
+        file_version: str = "", snapshot: tuple[int, int] = (0, 0),
     ) -> EventBatch:  # fmt: skip
         """Make the batch durable and return it; its file is on disk before its manifest is."""
         self._flush()
@@ -142,13 +144,13 @@ class BatchWriter:
         first = self.first_lsn if self.first_lsn is not None else last_lsn
         batch = EventBatch(
             self._generation, self._kind, first, last_lsn, self.counts, self._folder, filenode, file, horizon, late,
-            tuple(sorted((others or {}).items())), file_version,
+            tuple(sorted((others or {}).items())), file_version, snapshot,
         )  # fmt: skip
         manifest = {
             "format": 1, "dataset": self._dataset, "generation": self._generation, "kind": self._kind,
             "first_lsn": first, "last_lsn": last_lsn, "counts": asdict(self.counts), "filenode": filenode,
             "notes": list(notes), "file": list(file), "horizon": list(horizon), "late": late,
-            "others": dict(batch.others), "file_version": file_version,
+            "others": dict(batch.others), "file_version": file_version, "snapshot": list(snapshot),
         }  # fmt: skip
         put_whole(self._files, f"{self._folder}/{MANIFEST}", json.dumps(manifest, indent=1).encode())
         return batch

@@ -131,11 +131,15 @@ class FileCapture:
                 self._read_again[name] = version
                 continue
             self.step("read")
-            events, others = self._events(path, content)
+            # The first transaction after a snapshot may be in another file than its rows.
+            snapshot = debezium.SnapshotEnd(*taken[-1].snapshot) if taken else debezium.SnapshotEnd()
+            events, others = self._events(path, content, snapshot)
             self._refuse_split_transaction(path, events, taken)
             self.step("write")
             # Changes of other tables are no error: a dump of a whole database may be in the folder of each table.
-            batch = self._write(events, taken, (name, digest), others, version)
+            batch = self._write(
+                events, taken, (name, digest), others, version, snapshot=(snapshot.commit_lsn, snapshot.seq)
+            )
             self.positions.looked(dataset.name)
             return batch
         self.looked_at.clear()
@@ -214,7 +218,9 @@ class FileCapture:
         # A time further in the future means that a clock is wrong; no settling would end before it.
         return isinstance(changed, float) and abs(time.time() - changed) < self.settle_seconds
 
-    def _events(self, path: str, content: bytes) -> tuple[list[ChangeEvent], Counter[str]]:
+    def _events(
+        self, path: str, content: bytes, snapshot: debezium.SnapshotEnd
+    ) -> tuple[list[ChangeEvent], Counter[str]]:
         """The events of a file in their order, each once, and the number of changes by other table."""
         files = self.captured.files
         assert files is not None
@@ -222,6 +228,8 @@ class FileCapture:
         read = _READERS[files.format]
         if files.format is ChangeFormat.WAL2JSON_V1:
             read = partial(read, columns=self.captured.source_columns)
+        if files.format is ChangeFormat.DEBEZIUM:
+            read = partial(read, snapshot=snapshot)
         try:
             # Not splitlines, which also ends a line at what a text in JSON may hold unescaped (U+2028, U+0085).
             events = list(read(
@@ -261,6 +269,8 @@ class FileCapture:
         file: tuple[str, str],
         others: Counter[str],
         version: str,
+        *,
+        snapshot: tuple[int, int],
     ) -> EventBatch:
         last_place = max((batch.horizon for batch in taken), default=(-1, -1))
         in_time = [event for event in events if event.order > last_place]
@@ -272,7 +282,10 @@ class FileCapture:
             self.step("durable")
             # Batches are ordered by their last LSN, whatever the LSNs of late events are.
             last = max(horizon[0], 0, *[batch.last_lsn + 1 for batch in taken])
-            return writer.finish(last, file=file, horizon=horizon, late=late, others=others, file_version=version)
+            return writer.finish(
+                last, file=file, horizon=horizon, late=late, others=others, file_version=version,
+                snapshot=snapshot,
+            )  # fmt: skip
         except BaseException:
             writer.abandon()
             raise

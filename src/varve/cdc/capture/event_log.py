@@ -211,6 +211,7 @@ def _batch(files: Any, location: str) -> EventBatch | None:
         # Manifests of earlier versions of Varve do not have these.
         tuple(manifest.get("others", {}).items()),
         manifest.get("file_version", ""),
+        tuple(manifest.get("snapshot", (0, 0))),
     )
 
 

@@ -51,6 +51,14 @@ _OF_RECORD = frozenset({"key", "value", "headers", "topic", "partition", "offset
 _HEARTBEAT, _OF_TRANSACTION = {"ts_ms"}, {"status", "id", "event_count", "data_collections"}
 
 
+@dataclass(slots=True)
+class SnapshotEnd:
+    """The place of the last row that a snapshot has read, (0, 0) before there is one; reading moves it on."""
+
+    commit_lsn: int = 0
+    seq: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class _Place:
     """`is_first`: no commit came before it: what a first snapshot reads, and the first transaction after it."""
@@ -75,17 +83,24 @@ class _Change:
 
 
 def read(
-    lines: Iterable[str], *, relation: str, key: Sequence[str], others: Counter[str] | None = None
+    lines: Iterable[str],
+    *,
+    relation: str,
+    key: Sequence[str],
+    others: Counter[str] | None = None,
+    snapshot: SnapshotEnd | None = None,
 ) -> Iterator[ChangeEvent]:
     """The events of one table; tombstones, messages, heartbeats and the bounds of transactions are skipped.
 
-    Changes of other tables are counted in `others`.
+    Changes of other tables are counted in `others`. `snapshot` is the last one in the lines before these, and
+    afterwards in these.
 
     Raises BadInput that names the line where it is no envelope, is of another database, or has no order.
     """
     other_tables = Counter() if others is None else others
     transaction: int | None = None
-    seq, snapshot_lsn = 0, 0
+    snapshot = snapshot or SnapshotEnd()
+    seq = 0
     key_before_move: dict[str, Text] | None = None
     for number, line in enumerate(lines, 1):
         if not line.strip() or line.strip() == "null":
@@ -98,16 +113,18 @@ def read(
         if change is None:
             continue
         place, before, after = change.place, change.before, change.after
-        if place.is_first and change.operation == "r":
-            snapshot_lsn = place.commit_lsn
-        elif place.is_first and place.commit_lsn < snapshot_lsn:
+        of_snapshot = place.is_first and change.operation == "r"
+        first = 1
+        if place.is_first and not of_snapshot and place.commit_lsn < snapshot.commit_lsn:
             # Written before the snapshot by a transaction that was committed after it, and is not in it.
-            place = replace(place, commit_lsn=snapshot_lsn, total_order=None)
+            place, first = replace(place, commit_lsn=snapshot.commit_lsn, total_order=None), snapshot.seq + 1
         # No other transaction has this LSN; rows that a snapshot has read have it too, each with a time of its own.
-        seq = seq + 1 if place.commit_lsn == transaction else 1
+        seq = seq + 1 if place.commit_lsn == transaction else first
         transaction = place.commit_lsn
         if place.total_order is not None:
             seq = place.total_order
+        if of_snapshot:
+            snapshot.commit_lsn, snapshot.seq = place.commit_lsn, seq
         kind = _KINDS[change.operation]
         if kind is ChangeType.DELETE and NEW_KEY in change.headers:
             key_before_move = {name: before.get(name, change.key.get(name)) for name in key}

@@ -311,15 +311,18 @@ def test_a_partition_whose_key_is_no_date_does_not_stop_those_that_are(dump: Dum
     text = HEADER.replace("day STRING", "day DATE").replace("DATE_FORMAT(t, 'yyyy-MM-dd')", "CAST(t AS DATE)")
     options = f"source = 'table', table = '{dump.name}'"
     dump.overwrite(("x", 1, "test", HARE))
-    for changed in ("", ", changed = 'price'"):
+    # Another spelling of a day of the table: a partition of its own, whose changes nobody would see.
+    dump.overwrite(("z", 7, "2022-3-1", HARE))
+    for changed, taken in (("", 1), (", changed = 'price'", 2)):
         of_dates = text.format(columns="product STRING, price INT", options=options + changed)
         dataset = compiled([SourceFile("receipts.sql", of_dates)], {})["shop.receipts"].dataset
         external = opened(dataset, dump.settings, dump.spark)
         listed = external.listed(dataset)
         assert len(listed.partitions) == 2
-        assert len(listed.strays) == 1
+        assert len(listed.strays) == 3 - taken
         first = PartitionKey.of(day=dt.date(2022, 3, 1), store=HARE)
-        assert rows(external, dataset, first) == [("x", 1, dt.date(2022, 3, 1), HARE)]
+        both = [(product, price, dt.date(2022, 3, 1), HARE) for product, price in (("x", 1), ("z", 7))]
+        assert rows(external, dataset, first) == both[:taken]
         assert set(external.listed(dataset, [first]).partitions) == {first}
 
 
@@ -604,14 +607,9 @@ CITEXT = """
 """
 
 
-@pytest.mark.parametrize("kind", ["citext", "code", "text collate any_case"])
+@pytest.mark.parametrize("kind", ["citext", "code"])
 def test_keys_that_postgresql_takes_for_the_same_are_partitions_of_their_own(shop: Shop, kind: str) -> None:
     shop.run(CITEXT)
-    if "collate" in kind:
-        try:
-            shop.run("create collation any_case (provider = icu, locale = 'und-u-ks-level2', deterministic = false)")
-        except psycopg.errors.FeatureNotSupported:
-            pytest.skip("this server has no ICU")
     shop.run(f"alter table receipts alter store type {kind}")
     shop.sell("2022-03-01", HARE.upper(), 9)
     dataset, external = shop.external()

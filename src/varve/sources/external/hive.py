@@ -76,10 +76,9 @@ class HiveTable:
     def read(self, dataset: Dataset, keys: Sequence[PartitionKey]) -> Rows:
         """See `tables.ExternalSource`. Columns that are not declared are left out."""
         wanted = [column.name for column in (*dataset.schema.columns, *dataset.partition_columns)]
-        frame = declared_columns(
-            dataset, _keys_as_declared(dataset, self._frame(dataset, wanted)).where(in_partitions(keys))
-        )
-        return Rows(frame, here=False)
+        # What the listing takes for no key because of its spelling is not read either.
+        frame = _keys_as_declared(dataset, self._frame(dataset, wanted), spelt=not self.table.changed)
+        return Rows(declared_columns(dataset, frame.where(in_partitions(keys))), here=False)
 
     def _frame(self, dataset: Dataset, wanted: Sequence[str] | None = None) -> DataFrame:
         """The table as it is now, refreshed because Spark caches the files of a table that it has read."""
@@ -108,7 +107,7 @@ class HiveTable:
         from pyspark.sql import functions as F  # noqa: N812
 
         names = dataset.partitioning.names
-        frame = _keys_as_declared(dataset, frame)
+        frame = _keys_as_declared(dataset, frame, spelt=False)
         rows = (frame if keys is None else frame.where(in_partitions(keys))).groupBy(*[F.col(f"`{n}`") for n in names])
         newest = F.max(F.col(f"`{self.table.changed}`")).alias("varve_newest")
         listed = rows.agg(F.count(F.lit(1)).alias("varve_rows"), newest)
@@ -231,8 +230,11 @@ def _named(dataset: Dataset, texts: Mapping[str, str | None], keys: Collection[P
         return False
 
 
-def _keys_as_declared(dataset: Dataset, frame: DataFrame) -> DataFrame:
-    """The frame with partition columns of the declared types: a month is 3 where the table has the text 03."""
+def _keys_as_declared(dataset: Dataset, frame: DataFrame, *, spelt: bool) -> DataFrame:
+    """The frame with partition columns of the declared types: a month is 3 where the table has the text 03.
+
+    With `spelt`, a text is a date only as dates are spelt: `2022-3-1` is none. A value that is none is NULL.
+    """
     from pyspark.sql import functions as F  # noqa: N812
 
     types = {
@@ -241,7 +243,11 @@ def _keys_as_declared(dataset: Dataset, frame: DataFrame) -> DataFrame:
     for column in dataset.partition_columns:
         if types.get(column.name) != column.type and column.type is not ColumnType.STRING:
             # What is no key is in no partition that is read: it must not stop those that are.
-            frame = frame.withColumn(column.name, F.col(f"`{column.name}`").try_cast(str(column.type)))
+            found = F.col(f"`{column.name}`")
+            declared = found.try_cast(str(column.type))
+            if spelt and column.type == ColumnType.DATE and types.get(column.name) == ColumnType.STRING:
+                declared = F.when(declared.cast("string") == found, declared)
+            frame = frame.withColumn(column.name, declared)
     return frame
 
 

@@ -44,6 +44,7 @@ def sweep(log: EventLog, position: Position, keep_seconds: float) -> int:
     listed = log.listed(position.generation)
     removed += _batches(log, position, keep_seconds, {batch.location for batch in listed})
     _list_taken(log, position, keep_seconds, listed)
+    log.copy_manifests(position.generation)
     return removed + _leftovers(log, position)
 
 

@@ -10,7 +10,7 @@ import tempfile
 import time
 from dataclasses import asdict, dataclass
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -71,6 +71,16 @@ class EventBatch:
     def age(self) -> float:
         """Seconds since the batch was begun, which the name of its folder says."""
         return time.time() - int(self.location.rpartition("=")[2]) / 1_000
+
+
+def manifest_of(batch: EventBatch) -> dict[str, Any]:
+    """What the manifest of a batch says of it."""
+    return {
+        "generation": batch.generation, "kind": batch.kind, "first_lsn": batch.first_lsn, "last_lsn": batch.last_lsn,
+        "counts": asdict(batch.counts), "filenode": batch.filenode, "file": list(batch.file),
+        "horizon": list(batch.horizon), "late": batch.late, "others": dict(batch.others),
+        "file_version": batch.file_version, "snapshot": list(batch.snapshot),
+    }  # fmt: skip
 
 
 class BatchWriter:
@@ -146,12 +156,7 @@ class BatchWriter:
             self._generation, self._kind, first, last_lsn, self.counts, self._folder, filenode, file, horizon, late,
             tuple(sorted((others or {}).items())), file_version, snapshot,
         )  # fmt: skip
-        manifest = {
-            "format": 1, "dataset": self._dataset, "generation": self._generation, "kind": self._kind,
-            "first_lsn": first, "last_lsn": last_lsn, "counts": asdict(self.counts), "filenode": filenode,
-            "notes": list(notes), "file": list(file), "horizon": list(horizon), "late": late,
-            "others": dict(batch.others), "file_version": file_version, "snapshot": list(snapshot),
-        }  # fmt: skip
+        manifest = {"format": 1, "dataset": self._dataset, "notes": list(notes), **manifest_of(batch)}
         put_whole(self._files, f"{self._folder}/{MANIFEST}", json.dumps(manifest, indent=1).encode())
         return batch
 

@@ -4,6 +4,7 @@
                                                                    _varve.json
                                               taken.parquet
                                               versions.parquet
+                                              manifests.parquet
 
 The file is written first and the manifest last: a folder without a manifest was never captured, and its changes are
 read again from the source. The manifests are the only record of what was captured; the slot of the source only receives
@@ -14,7 +15,8 @@ minute would be half a million folders after a year. The list is written before 
 are listed: whoever looks meanwhile finds a file in one of the two places.
 
 A change file that was touched, copied or restored since it was taken is read once more. That it had the same content is
-noted in a list of its own, which may be lost: it only spares reading.
+noted in a list of its own. Another one has copies of manifests: after a week of captures there are tens of thousands,
+which each new process would read, from an object store one request for each. Both may be lost: they only spare reading.
 
 Not here: how long they are kept (retention.py).
 """
@@ -31,7 +33,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from varve.cdc.capture.batch_writer import BatchWriter, EventBatch
+from varve.cdc.capture.batch_writer import BatchWriter, EventBatch, manifest_of
 from varve.cdc.event import Counts
 from varve.services.files import open_files, put_whole
 from varve.stores.folders.file_calls import at_once
@@ -47,6 +49,9 @@ FOLDER = "_changes"
 _TAKEN = "taken.parquet"
 # What change files that were taken look like now, where that is otherwise than when they were taken.
 _VERSIONS = "versions.parquet"
+# Copies of manifests. They are read, and written anew, where so many manifests would be read one by one.
+_MANIFESTS = "manifests.parquet"
+MANY_MANIFESTS = 500
 _BATCH = "events="
 _OF_TAKEN = pa.schema([
     ("events", pa.int64()), ("file", pa.string()), ("hash", pa.string()), ("last_lsn", pa.int64()),
@@ -66,11 +71,13 @@ class EventLog:
 
     Attributes:
         seen: the batches whose manifests were read, by their folders: none is ever changed, and each is read once.
+        read_alone: the folders whose manifests were read one by one through this object.
     """
 
     root: str
     dataset: Dataset
     seen: dict[str, EventBatch] = field(default_factory=dict, repr=False, compare=False)
+    read_alone: set[str] = field(default_factory=set, repr=False, compare=False)
 
     @classmethod
     def remembered(cls, root: str, dataset: Dataset) -> EventLog:
@@ -96,7 +103,13 @@ class EventLog:
         # Other threads may look at the same log: what is returned is what was listed here.
         batches = {location: batch for location in locations if (batch := self.seen.get(location)) is not None}
         unread = [location for location in locations if location not in batches]
-        batches.update((batch.location, batch) for batch in at_once(partial(_batch, files), unread) if batch)
+        if len(unread) >= MANY_MANIFESTS:
+            copied = self._copied_manifests(generation)
+            batches.update((location, copied[location]) for location in unread if location in copied)
+            unread = [location for location in unread if location not in copied]
+        read = [batch for batch in at_once(partial(_batch, files), unread) if batch]
+        batches.update((batch.location, batch) for batch in read)
+        self.read_alone.update(batch.location for batch in read)
         for gone in list(self.seen):
             if gone not in batches:
                 self.seen.pop(gone, None)
@@ -106,6 +119,34 @@ class EventLog:
                 batches.setdefault(batch.location, batch)
         newer = [batch for batch in batches.values() if batch.last_lsn > after]
         return sorted(newer, key=lambda batch: (batch.last_lsn, batch.location))
+
+    def copy_manifests(self, generation: int) -> None:
+        """Copy all manifests of a generation into one file, where many of them had to be read one by one."""
+        if len(self.read_alone) < MANY_MANIFESTS:
+            return
+        batches = [
+            self.seen[location] for location in sorted(self.seen) if self.seen[location].generation == generation
+        ]
+        table = pa.table({
+            "events": [int(batch.location.rpartition("=")[2]) for batch in batches],
+            "manifest": [json.dumps(manifest_of(batch)) for batch in batches],
+        })  # fmt: skip
+        files, root = open_files(self.generation(generation))
+        out = io.BytesIO()
+        pq.write_table(table, out, compression="zstd")
+        put_whole(files, f"{root}/{_MANIFESTS}", out.getvalue())
+        self.read_alone.clear()
+
+    def _copied_manifests(self, generation: int) -> dict[str, EventBatch]:
+        """The batches of a generation whose manifests were copied, by their folders; some may be gone."""
+        files, root = open_files(self.generation(generation))
+        try:
+            with files.open(f"{root}/{_MANIFESTS}", "rb") as file:
+                rows = pq.read_table(io.BytesIO(file.read())).to_pylist()
+        except FileNotFoundError:
+            return {}
+        located = ((f"{self.generation(generation)}/{_BATCH}{row['events']}", row["manifest"]) for row in rows)
+        return {location: _batch_of(json.loads(manifest), location) for location, manifest in located}
 
     def listed(self, generation: int) -> list[EventBatch]:
         """The batches of files in the list of a generation; of their events only how many came late is known."""
@@ -194,9 +235,12 @@ def _batch(files: Any, location: str) -> EventBatch | None:
     """The batch in a folder; None where it was never captured, or retention has removed it since it was listed."""
     try:
         with files.open(f"{open_files(location)[1]}/{MANIFEST}", "rt", encoding="utf-8") as file:
-            manifest = json.load(file)
+            return _batch_of(json.load(file), location)
     except FileNotFoundError:
         return None
+
+
+def _batch_of(manifest: Mapping[str, Any], location: str) -> EventBatch:
     return EventBatch(
         manifest["generation"],
         manifest["kind"],

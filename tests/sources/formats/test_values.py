@@ -285,12 +285,15 @@ def test_a_number_of_json_that_python_cannot_hold_refuses_its_row_alone() -> Non
     ]
 
 
-@pytest.mark.parametrize("kind", ["csv", "jsonl", "avro"])
+@pytest.mark.parametrize("kind", ["csv", "parquet", "jsonl", "avro"])
 def test_rows_of_megabytes_are_read_a_few_at_a_time(kind: str) -> None:
     rows = [{"a": str(number) * 8 * 2**20} for number in range(9)]
     if kind == "avro":
         out = io.BytesIO()
         fastavro.writer(out, {"type": "record", "name": "r", "fields": [{"name": "a", "type": "string"}]}, rows)
+        content = out.getvalue()
+    elif kind == "parquet":
+        pq.write_table(pa.Table.from_pylist(rows), out := io.BytesIO())
         content = out.getvalue()
     elif kind == "csv":
         content = "\n".join(["a", *[row["a"] for row in rows], ""]).encode()

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from varve.sources.formats import objects
 from varve.sources.formats.checks import TEXT_CHARACTERS, shown
-from varve.sources.formats.chunk import CHUNK_ROWS, Chunk, ChunkBuilder, refusal
+from varve.sources.formats.chunk import CHUNK_CHARACTERS, CHUNK_ROWS, Chunk, ChunkBuilder, refusal
 from varve.sources.formats.file_reading import BadFile, DeclaredColumn, FileReading, refuse_columns
 from varve.sources.formats.texts import reason_of
 
@@ -73,12 +73,13 @@ def _batches(file: Any, parquet: pq.ParquetFile, names: Sequence[str]) -> Iterat
     """
     import pyarrow.parquet as pq
 
-    batches = parquet.iter_batches(CHUNK_ROWS, columns=[*names])
+    rows = _rows_at_once(parquet.metadata)
+    batches = parquet.iter_batches(rows, columns=[*names])
     columns = map(parquet.schema.column, range(len(parquet.schema)))
     if not (old := [column.path for column in columns if column.physical_type == "INT96" and column.path in names]):
         yield from batches
         return
-    finer = pq.ParquetFile(file).iter_batches(CHUNK_ROWS, columns=old)
+    finer = pq.ParquetFile(file).iter_batches(rows, columns=old)
     for batch, fine in zip(batches, finer, strict=True):
         whole = batch
         for name in old:
@@ -88,6 +89,13 @@ def _batches(file: Any, parquet: pq.ParquetFile, names: Sequence[str]) -> Iterat
                 field = fine.schema.field(name)
                 whole = whole.set_column(at, field, fine.column(name))
         yield whole
+
+
+def _rows_at_once(metadata: pq.FileMetaData) -> int:
+    """How many rows of the file are in memory at once: fewer where they are large, by its largest row group."""
+    groups = map(metadata.row_group, range(metadata.num_row_groups))
+    largest = max((group.total_byte_size // max(group.num_rows, 1) for group in groups), default=0)
+    return max(1, min(CHUNK_ROWS, CHUNK_CHARACTERS // max(largest, 1)))
 
 
 class _LazyValues(Sequence[Any]):

@@ -167,7 +167,7 @@ def test_columns_that_are_called_as_the_parts_of_a_record_are_columns() -> None:
         ('{"action": "C", "nextlsn": "FFFFFFFF/0", "timestamp": "2026-11-01"}', "has the nextlsn 'FFFFFFFF/0'"),
         ('{"action": "C", "nextlsn": "0/10", "timestamp": "2026-11-01", "xid": "a"}', "line 1 has the xid 'a'"),
         ('{"action": "M", "content": "\\ud800"}', "line 1 is no JSON .*surrogates not allowed"),
-        pytest.param(f'{{"action": {"9" * 5_000}}}', "line 1 is no JSON .*integer", id="many digits"),
+        pytest.param(f'{{"action": {"9" * 5_000}}}', "unknown action .9{79}\\. Nothing was taken", id="many digits"),
         pytest.param('{"action": ' + "[" * 100_000, "line 1 is no JSON .*recursion", id="deep"),
     ],
 )

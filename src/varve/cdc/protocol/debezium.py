@@ -172,7 +172,7 @@ def _change(record: dict[str, Any], relation: str, key: Sequence[str], other_tab
         )
     operation = value.get("op")
     if not isinstance(operation, str) or operation not in _KINDS:
-        raise ValueError(f"has the unknown op {operation!r}")
+        raise ValueError(f"has the unknown op {repr(operation)[:80]}")
     if (table := f"{source.get('schema')}.{source.get('table')}") != relation:
         other_tables[table] += 1
         return None

@@ -67,7 +67,9 @@ def read(
             else:
                 other_tables[table] += 1
         elif action != "M":
-            raise BadInput(f"{relation}: wal2json line {number} has the unknown action {action!r}. Nothing was taken.")
+            raise BadInput(
+                f"{relation}: wal2json line {number} has the unknown action {repr(action)[:80]}. Nothing was taken."
+            )
     if whole and (inside or held):
         raise BadInput(
             f"{relation}: the wal2json lines end within a transaction, of which {len(held)} changes are there. Nothing "
@@ -107,7 +109,9 @@ def read_v1(
             if (kind := change.get("kind")) == "message":
                 continue
             if not isinstance(kind, str) or kind not in _KINDS_OF_V1:
-                raise BadInput(f"{relation}: wal2json line {number} has the unknown kind {kind!r}. Nothing was taken.")
+                raise BadInput(
+                    f"{relation}: wal2json line {number} has the unknown kind {repr(kind)[:80]}. Nothing was taken."
+                )
             if (table := f"{change.get('schema')}.{change.get('table')}") != relation:
                 other_tables[table] += 1
                 continue

@@ -115,13 +115,14 @@ class Apply:
     ) -> Resolution:
         if additions:
             return self._resolve_added(position, batches, base, additions)
-        events = self._events(batches)
+        events, counted_batches = self._events(batches), list(batches)
         if self.captured.files is None:
             # A capture that lost its lock while it wrote may make a batch durable that begins before the position.
             events = events.where(f"commitLsn > {position.applied_lsn}")
         elif self.captured.history and any(batch.late for batch in batches):
-            events = events.unionByName(self._ends_after_late(position, batches))
-        counts = reduce(lambda total, counts: total + counts, [batch.counts for batch in batches])
+            ends, batches_of_ends = self._ends_after_late(position, batches)
+            events, counted_batches = events.unionByName(ends), [*counted_batches, *batches_of_ends]
+        counts = reduce(lambda total, counts: total + counts, [batch.counts for batch in counted_batches])
         if position.quarantine:
             events = events.unionByName(self.spark.read.schema(EVENT_DDL).parquet(position.quarantine))
             counts += Counts(masked=position.quarantined)
@@ -157,8 +158,10 @@ class Apply:
             return self.spark.createDataFrame([], EVENT_DDL)
         return self.spark.read.schema(EVENT_DDL).parquet(*[batch.data for batch in batches])
 
-    def _ends_after_late(self, position: Position, batches: Sequence[EventBatch]) -> DataFrame:
-        """What was applied after the place of a late event and ends rows, as far as its events are kept.
+    def _ends_after_late(
+        self, position: Position, batches: Sequence[EventBatch]
+    ) -> tuple[DataFrame, Sequence[EventBatch]]:
+        """What was applied after the place of a late event and ends rows, as far as its events are kept; its batches.
 
         Of a delete that found no row nothing is stored, and a row that comes late ends there all the same. To apply one
         again changes nothing else.
@@ -173,7 +176,7 @@ class Apply:
         shape = shape_of(self.captured, position.table)
         moves = f"changeType = 'update' AND NOT ({new_key(shape)} <=> {old_key(shape)})"
         ends = f"changeType IN ('delete', 'truncate') OR {moves}"
-        return self._events(applied_batches).where(f"commitLsn >= {first}").where(ends)
+        return self._events(applied_batches).where(f"commitLsn >= {first}").where(ends), applied_batches
 
     def _declared(self, position: Position) -> dict[str, Any] | None:
         """The declaration to record with the rows; None where positions of an earlier version have none."""

@@ -124,9 +124,8 @@ class EventLog:
         """Copy all manifests of a generation into one file, where many of them had to be read one by one."""
         if len(self.read_alone) < MANY_MANIFESTS:
             return
-        batches = [
-            self.seen[location] for location in sorted(self.seen) if self.seen[location].generation == generation
-        ]
+        # Other threads may forget some of them meanwhile.
+        batches = [batch for batch in list(self.seen.values()) if batch.generation == generation]
         table = pa.table({
             "events": [int(batch.location.rpartition("=")[2]) for batch in batches],
             "manifest": [json.dumps(manifest_of(batch)) for batch in batches],

@@ -15,7 +15,7 @@ from dataclasses import replace
 from itertools import chain, groupby
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 import pyarrow as pa
@@ -181,17 +181,42 @@ def test_each_file_is_taken_once_and_late_events_do_not_turn_the_state_back(lab:
     assert notes(history) == [(1, "a"), (1, "between"), (1, "now"), (2, "b"), (2, "late")]
 
 
+def numbered_event(kind: str, lsn: int, key: int | None = None, old: int | None = None, **more: Any) -> str:
+    """A line of EVENTS with its place."""
+    names = ["w", *COLUMNS_WITHOUT_KEY, "id"]
+    change = {"changeType": kind, "timestamp": f"2026-11-01T10:00:{lsn}Z", "commitLsn": lsn, "seq": more.get("seq", 1)}
+    if key is not None:
+        values = [more.get("note") if name == "note" else None for name in COLUMNS_WITHOUT_KEY]
+        change |= {"columnNames": names, "columnValues": ["1", *values, str(key)]}
+    if old is not None:
+        change |= {"oldKeyNames": ["w", "id"], "oldKeyValues": ["1", str(old)]}
+    return json.dumps(change)
+
+
+def test_a_history_has_all_of_a_transaction_that_is_cut_into_files_wherever_it_is_cut(lab: Lab) -> None:
+    line = numbered_event
+    lines = [
+        line("insert", 10, 1, seq=1, note="a"), line("insert", 10, 2, seq=2, note="a"),
+        line("update", 10, 1, 1, seq=3, note="b"), line("delete", 10, old=2, seq=4), line("insert", 10, 3, seq=5),
+        line("insert", 20, 4, seq=1), line("truncate", 20, seq=2), line("insert", 20, 5, seq=3),
+        line("update", 20, 6, 5, seq=4, note="c"),
+    ]  # fmt: skip
+    expected = [(1, "b", 10, 20), (3, None, 10, 20), (6, "c", 20, None)]
+    history = followed(lab, ChangeFormat.EVENTS, history=True)
+    for number, each in enumerate(lines):
+        put(history, f"{number}.jsonl", [each])
+        take(history)
+    names = ("id", "note", "valid_from_lsn", "valid_to_lsn")
+    for again in ([], lines[:1], lines[4:7]):
+        put(history, f"{len(again)}-again.jsonl", again)
+        take(history)
+        with history.lake() as frame:
+            assert sorted(tuple(row) for row in frame.select(*names).collect()) == expected
+
+
 @pytest.mark.parametrize("again", [False, True], ids=["once", "each file twice"])
 def test_a_row_that_comes_late_ends_where_a_delete_before_it_has_found_none(lab: Lab, *, again: bool) -> None:
-    def line(kind: str, lsn: int, key: int | None = None, old: int | None = None, seq: int = 1) -> str:
-        names = ["w", *COLUMNS_WITHOUT_KEY, "id"]
-        change = {"changeType": kind, "timestamp": f"2026-11-01T10:00:{lsn}Z", "commitLsn": lsn, "seq": seq}
-        if key is not None:
-            change |= {"columnNames": names, "columnValues": ["1", *[None] * len(COLUMNS_WITHOUT_KEY), str(key)]}
-        if old is not None:
-            change |= {"oldKeyNames": ["w", "id"], "oldKeyValues": ["1", str(old)]}
-        return json.dumps(change)
-
+    line = numbered_event
     history = followed(lab, ChangeFormat.EVENTS, history=True)
     taken = [line("delete", 30, old=1), line("update", 30, key=3, old=2, seq=2), line("truncate", 40)]
     put(history, "1.jsonl", [*taken, line("insert", 50, key=5)])
@@ -576,6 +601,40 @@ def test_what_was_written_before_a_snapshot_and_committed_after_it_is_taken_from
     for _ in range(2):
         take(other)
     assert notes(other) == [(1, "second"), (2, "first")]
+
+
+@pytest.mark.parametrize("history", [False, True])
+def test_a_snapshot_that_fills_many_files_is_taken_from_all_of_them(
+    lab: Lab,
+    history: bool,  # noqa: FBT001
+) -> None:
+    other = followed(lab, ChangeFormat.DEBEZIUM, history=history)
+    schema, _, table = lab.table.partition(".")
+    empty = {column.name: None for column in SCHEMA.columns}
+
+    def line(op: str, number: int, note: str, sequence: str) -> str:
+        source = {"schema": schema, "table": table, "ts_ms": 1_357_000_000_000, "txId": 7, "sequence": sequence}
+        return json.dumps({"op": op, "after": {**empty, "w": 1, "id": number, "note": note}, "source": source})
+
+    def part(*numbers: int) -> list[str]:
+        return [line("r", number, "read", '[null, "100"]') for number in numbers]
+
+    put(other, "1.jsonl", part(1, 2, 3))
+    put(other, "2.jsonl", part(4, 5, 6))
+    # Delivered twice it is no other part; the last part may have as many rows as one before, or fewer.
+    put(other, "3.jsonl", part(4, 5, 6))
+    put(other, "4.jsonl", part(7))
+    take(other)
+    assert (notes(other), late(other)) == ([(number, "read") for number in range(1, 8)], 3)
+    put(other, "5.jsonl", [line("u", 2, "first", '[null, "90"]'), line("u", 7, "second", '["110", "115"]')])
+    put(other, "6.jsonl", part(1, 2, 3))
+    take(other)
+    now = notes(other, "valid_to_lsn is null" if history else "true")
+    assert now == [(1, "read"), (2, "first"), *((number, "read") for number in (3, 4, 5, 6)), (7, "second")]
+    assert late(other) == 6
+    if history:
+        # What is true from the snapshot's LSN on, and at once no more, was never true.
+        assert notes(other, "valid_to_lsn is not null") == [(7, "read")]
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])

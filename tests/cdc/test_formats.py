@@ -390,6 +390,21 @@ def test_what_was_written_before_a_snapshot_of_debezium_and_committed_after_it_c
     assert [event.order for event in events] == [(100, 1), (100, 2), (100, 3), (100, 4), last, (120, 1)]
 
 
+def test_a_changed_key_of_debezium_whose_parts_are_in_two_files_ends_one_row_and_begins_another() -> None:
+    gone = envelope(op="d", before={"id": 1}, after=None, headers={debezium.NEW_KEY: {"id": 2}})
+    new = envelope(op="c", after={"id": 2}, headers={debezium.OLD_KEY: {"id": 1}})
+
+    def read(*lines: str) -> list[tuple[str, dict[str, str | None], dict[str, str | None]]]:
+        events = debezium.read(lines, relation="public.t", key=("id",))
+        return [(event.change_type, event.old_key, event.new) for event in events]
+
+    assert read(gone, "null", new) == [("update", {"id": "1"}, {"id": "2"})]
+    assert read(gone, "null") == [("delete", {"id": "1"}, {})]
+    assert read(new) == [("insert", {}, {"id": "2"})]
+    # Nor is it lost before another change.
+    assert read(gone, envelope(op="c", after={"id": 3})) == [("delete", {"id": "1"}, {}), ("insert", {}, {"id": "3"})]
+
+
 def test_numbers_keep_their_text() -> None:
     columns = '[{"name":"id","value":12345678901234567890},{"name":"n","value":1.50},{"name":"b","value":true},'
     line = f'{{"action":"I","schema":"public","table":"t","columns":{columns}{{"name":"z","value":null}}]}}'

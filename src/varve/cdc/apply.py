@@ -128,7 +128,8 @@ class Apply:
             counts += Counts(masked=position.quarantined)
         if self.captured.changed_at:
             events = with_time(events, self.captured.changed_at)
-        return resolve(base, events, shape_of(self.captured, position.table), counts)
+        shape = replace(shape_of(self.captured, position.table), applied=self._last_place(position))
+        return resolve(base, events, shape, counts)
 
     def _resolve_added(
         self, position: Position, batches: Sequence[EventBatch], base: DataFrame, additions: tuple[Addition, ...]
@@ -177,6 +178,13 @@ class Apply:
         moves = f"changeType = 'update' AND NOT ({new_key(shape)} <=> {old_key(shape)})"
         ends = f"changeType IN ('delete', 'truncate') OR {moves}"
         return self._events(applied_batches).where(f"commitLsn >= {first}").where(ends), applied_batches
+
+    def _last_place(self, position: Position) -> tuple[int, int]:
+        """The place of the last event of a file in a history; captured streams have whole transactions alone."""
+        if not self.captured.history or self.captured.files is None:
+            return -1, -1
+        batches = self.log.batches(position.generation)
+        return max((batch.horizon for batch in batches if batch.last_lsn <= position.applied_lsn), default=(-1, -1))
 
     def _declared(self, position: Position) -> dict[str, Any] | None:
         """The declaration to record with the rows; None where positions of an earlier version have none."""

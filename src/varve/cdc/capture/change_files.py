@@ -21,6 +21,7 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
@@ -37,7 +38,7 @@ from varve.services.files import open_files
 from varve.services.links import refuse_link_out
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from fsspec import AbstractFileSystem
 
@@ -131,8 +132,7 @@ class FileCapture:
                 self._read_again[name] = version
                 continue
             self.step("read")
-            # The first transaction after a snapshot may be in another file than its rows.
-            snapshot = debezium.SnapshotEnd(*taken[-1].snapshot) if taken else debezium.SnapshotEnd()
+            snapshot = _snapshot_before(digest, taken)
             events, others = self._events(path, content, snapshot)
             self._refuse_split_transaction(path, events, taken)
             self.step("write")
@@ -289,6 +289,17 @@ class FileCapture:
         except BaseException:
             writer.abandon()
             raise
+
+
+def _snapshot_before(digest: str, taken: Sequence[EventBatch]) -> debezium.SnapshotEnd:
+    """Where Debezium's snapshot ends in the files before this one: it may fill many, and what follows begins another.
+
+    A file that is delivered twice, under two names, has the places that it had.
+    """
+    before = list(takewhile(lambda batch: batch.file[1] != digest, taken))
+    if not before:
+        return debezium.SnapshotEnd()
+    return debezium.SnapshotEnd(*before[-1].snapshot, is_last=before[-1].horizon == before[-1].snapshot)
 
 
 def _is_change_file(name: str) -> bool:

@@ -51,14 +51,6 @@ _OF_RECORD = frozenset({"key", "value", "headers", "topic", "partition", "offset
 _HEARTBEAT, _OF_TRANSACTION = {"ts_ms"}, {"status", "id", "event_count", "data_collections"}
 
 
-@dataclass(slots=True)
-class SnapshotEnd:
-    """The place of the last row that a snapshot has read, (0, 0) before there is one; reading moves it on."""
-
-    commit_lsn: int = 0
-    seq: int = 0
-
-
 @dataclass(frozen=True, slots=True)
 class _Place:
     """`is_first`: no commit came before it: what a first snapshot reads, and the first transaction after it."""
@@ -81,6 +73,33 @@ class _Change:
     key: dict[str, Text]
     headers: Collection[str]
 
+    @property
+    def is_of_snapshot(self) -> bool:
+        """Whether the first snapshot has read the row."""
+        return self.place.is_first and self.operation == "r"
+
+
+@dataclass(slots=True)
+class SnapshotEnd:
+    """The place of the last row that a snapshot has read, (0, 0) before there is one; reading moves it on.
+
+    `is_last`: nothing came after it yet, so that rows at its LSN are the next ones of the snapshot.
+    """
+
+    commit_lsn: int = 0
+    seq: int = 0
+    is_last: bool = False
+
+    def placed(self, change: _Change) -> tuple[_Place, int]:
+        """The place of a change, and the sequence number of the first one there in these lines."""
+        place = change.place
+        if change.is_of_snapshot and self.is_last and place.commit_lsn == self.commit_lsn:
+            return place, self.seq + 1
+        if place.is_first and not change.is_of_snapshot and place.commit_lsn < self.commit_lsn:
+            # Written before the snapshot by a transaction that was committed after it, and is not in it.
+            return replace(place, commit_lsn=self.commit_lsn, total_order=None), self.seq + 1
+        return place, 1
+
 
 def read(
     lines: Iterable[str],
@@ -101,7 +120,8 @@ def read(
     transaction: int | None = None
     snapshot = snapshot or SnapshotEnd()
     seq = 0
-    key_before_move: dict[str, Text] | None = None
+    # The delete by which a key was changed, until its insert comes.
+    left_key: ChangeEvent | None = None
     for number, line in enumerate(lines, 1):
         if not line.strip() or line.strip() == "null":
             continue
@@ -112,43 +132,49 @@ def read(
             raise BadInput(f"{relation}: Debezium line {number} {error}. Nothing was taken from it on.") from error
         if change is None:
             continue
-        place, before, after = change.place, change.before, change.after
-        of_snapshot = place.is_first and change.operation == "r"
-        first = 1
-        if place.is_first and not of_snapshot and place.commit_lsn < snapshot.commit_lsn:
-            # Written before the snapshot by a transaction that was committed after it, and is not in it.
-            place, first = replace(place, commit_lsn=snapshot.commit_lsn, total_order=None), snapshot.seq + 1
+        place, first = snapshot.placed(change)
         # No other transaction has this LSN; rows that a snapshot has read have it too, each with a time of its own.
         seq = seq + 1 if place.commit_lsn == transaction else first
         transaction = place.commit_lsn
         if place.total_order is not None:
             seq = place.total_order
-        if of_snapshot:
+        if change.is_of_snapshot:
             snapshot.commit_lsn, snapshot.seq = place.commit_lsn, seq
-        kind = _KINDS[change.operation]
-        if kind is ChangeType.DELETE and NEW_KEY in change.headers:
-            key_before_move = {name: before.get(name, change.key.get(name)) for name in key}
+        if change.operation in "cr" and OLD_KEY in change.headers and left_key is not None:
+            yield _event(change, place, seq, relation=relation, key=key, left_key=left_key)
+            left_key = None
             continue
-        old_key = {name: before[name] if name in before else after.get(name) for name in key}
-        if kind is ChangeType.INSERT:
-            old_key = {}
-            if key_before_move is not None and OLD_KEY in change.headers:
-                kind, old_key = ChangeType.UPDATE, key_before_move
-        key_before_move = None
-        if kind is ChangeType.TRUNCATE:
-            old_key = {}
-        # `before` is the key alone unless the table is REPLICA IDENTITY FULL.
-        full = change.operation in "ud" and not set(before) <= set(key)
-        if full:
-            after = (
-                {**{name: old_value for name, old_value in before.items() if name not in after}, **after}
-                if after
-                else after
-            )
-        yield event(
-            kind, new=after, old_key=old_key, old=before if full else None, timestamp=place.timestamp,
-            relation=relation, commit_lsn=place.commit_lsn, seq=seq, xid=place.xid,
-        )  # fmt: skip
+        if left_key is not None:
+            yield left_key
+        changed = _event(change, place, seq, relation=relation, key=key)
+        left_key = changed if change.operation == "d" and NEW_KEY in change.headers else None
+        if left_key is None:
+            yield changed
+    if left_key is not None:
+        # Its insert is in another file: the row ends here, and begins there.
+        yield left_key
+
+
+def _event(
+    change: _Change, place: _Place, seq: int, *, relation: str, key: Sequence[str], left_key: ChangeEvent | None = None
+) -> ChangeEvent:
+    """The event of a change; an insert is an update where `left_key` is the delete by which its key was changed."""
+    kind, before, after = _KINDS[change.operation], change.before, change.after
+    old_key = {name: before[name] if name in before else after.get(name) for name in key}
+    if kind is ChangeType.DELETE and NEW_KEY in change.headers:
+        old_key = {name: before.get(name, change.key.get(name)) for name in key}
+    if kind in {ChangeType.INSERT, ChangeType.TRUNCATE}:
+        old_key = {}
+    if left_key is not None:
+        kind, old_key = ChangeType.UPDATE, left_key.old_key
+    # `before` is the key alone unless the table is REPLICA IDENTITY FULL.
+    full = change.operation in "ud" and not set(before) <= set(key)
+    if full and after:
+        after = {**{name: old_value for name, old_value in before.items() if name not in after}, **after}
+    return event(
+        kind, new=after, old_key=old_key, old=before if full else None, timestamp=place.timestamp,
+        relation=relation, commit_lsn=place.commit_lsn, seq=seq, xid=place.xid,
+    )  # fmt: skip
 
 
 def _change(record: dict[str, Any], relation: str, key: Sequence[str], other_tables: Counter[str]) -> _Change | None:

@@ -47,6 +47,7 @@ class TableShape:
         places: the partition columns, where the base has them.
         usual: the names in the order in which events send them as a rule, of a wide table; none of another.
         few: whether the keys of the events are few enough to broadcast them, so that the table is not shuffled.
+        applied: the place (commit LSN, seq) of the last event in a history, where a transaction may go on behind it.
     """
 
     name: str
@@ -58,6 +59,7 @@ class TableShape:
     places: tuple[str, ...] = ()
     usual: tuple[str, ...] = ()
     few: bool = True
+    applied: tuple[int, int] = (-1, -1)
 
     @property
     def names(self) -> tuple[str, ...]:

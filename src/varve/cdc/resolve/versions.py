@@ -1,8 +1,9 @@
 """History: every version of each row with the time in which it was true (slowly changing dimension, type 2).
 
 The stored versions of a key become operations of their own, after all events of their transaction. So a late event
-finds its place among them: it changes the rows from its LSN to the next version, and nothing after that. A row that
-exists only within a transaction gets no version, and neighbouring versions with the same values become one.
+finds its place among them: it changes the rows from its LSN to the next version, and nothing after that. Of the last
+transaction they come after the events that are applied: files may bring more of it. A row that exists only within a
+transaction gets no version, and neighbouring versions with the same values become one.
 
 What is not decided before a TRUNCATE holds up nothing behind it, as every row begins anew there.
 
@@ -24,7 +25,7 @@ from varve.cdc.resolve.general import (
     spans_of,
     unknown_of,
 )
-from varve.cdc.resolve.shape import GONE, REASON, TableShape, among, key_column, named, with_epoch
+from varve.cdc.resolve.shape import GONE, REASON, TableShape, among, joined, key_column, named, with_epoch
 from varve.services.spark import checkpointed
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 
 # A sequence number after every event of the same transaction.
 _AFTER = 2**62
+# The places of a stored version's end and begin, after what one event does.
+_END, _BEGIN = 2, 3
 
 
 def resolve_versions(base: DataFrame, events: DataFrame, shape: TableShape) -> tuple[DataFrame, DataFrame | None]:
@@ -58,7 +61,22 @@ def resolve_versions(base: DataFrame, events: DataFrame, shape: TableShape) -> t
     undecided = with_reason.unionByName(clashes_of(spans, [*keys, *place]))
     undecided = (with_epoch(undecided, events) if is_truncated else undecided).drop(*place)
     merged = _merged(versions.where("__known and (valid_to_lsn is null or valid_from_lsn <> valid_to_lsn)"), shape)
+    if shape.applied[0] >= 0:
+        merged = merged.unionByName(_unmade(touched, merged, shape))
     return checkpointed(merged), None if undecided.isEmpty() else undecided
+
+
+def _unmade(touched: DataFrame, merged: DataFrame, shape: TableShape) -> DataFrame:
+    """The keys that have no version any more, as the rest of a transaction has unmade what its first part had made."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    keys = [key_column(name) for name in shape.key]
+    left = touched.select(*[F.col(key).alias(f"__t_{key}") for key in keys])
+    return joined(left, merged, [(f"__t_{key}", key) for key in keys], "left_anti").select(*[
+        F.col(f"__t_{name}").alias(name) if name in keys
+        else F.lit(True if name == GONE else None).cast(merged.schema[name].dataType).alias(name)
+        for name in merged.columns
+    ])  # fmt: skip
 
 
 def _ended(base: DataFrame, truncates: DataFrame, shape: TableShape) -> DataFrame:
@@ -66,7 +84,11 @@ def _ended(base: DataFrame, truncates: DataFrame, shape: TableShape) -> DataFram
     from pyspark.sql import functions as F  # noqa: N812
 
     lsns = F.broadcast(truncates.select(F.col("commitLsn").alias("__lsn")).distinct())
-    is_true_then = F.expr("valid_from_lsn < __lsn AND (valid_to_lsn IS NULL OR valid_to_lsn > __lsn)")
+    # Of the last transaction that was applied it may come after rows that this has made.
+    is_true_then = F.expr(
+        f"(valid_from_lsn < __lsn OR valid_from_lsn = __lsn AND __lsn = {shape.applied[0]}) "
+        "AND (valid_to_lsn IS NULL OR valid_to_lsn > __lsn)"
+    )
     keys = [F.col(named(name)).alias(key_column(name)) for name in shape.key]
     return base.join(lsns, is_true_then, "left_semi").select(*keys)
 
@@ -89,12 +111,13 @@ def _emptied(touched: DataFrame, truncates: DataFrame, operations: DataFrame) ->
 
 def _stored_operations(stored: DataFrame, shape: TableShape) -> DataFrame:
     """The operations of stored versions: each begins a row with all values, and ends it where its validity ends."""
+    lsn, seq = shape.applied
 
     def operation(kind: str, sub: int, side: str) -> DataFrame:
         value = "{}" if kind == "V" else "CASE WHEN false THEN {} END"
         return stored.where(f"valid_{side}_lsn is not null").selectExpr(
             f"valid_{side}_lsn AS commitLsn",
-            f"{_AFTER}L AS seq",
+            f"CASE WHEN valid_{side}_lsn = {lsn}L THEN {seq}L ELSE {_AFTER}L END AS seq",
             f"valid_{side} AS at",
             f"{sub} AS sub",
             f"'{kind}' AS op",
@@ -103,7 +126,7 @@ def _stored_operations(stored: DataFrame, shape: TableShape) -> DataFrame:
             *[f"{value.format(known_cell(name))} AS {named(cell(name))}" for name in shape.names],
         )
 
-    return operation("V", 1, "from").unionByName(operation("D", 0, "to"))
+    return operation("V", _BEGIN, "from").unionByName(operation("D", _END, "to"))
 
 
 def _versions(lives: DataFrame, shape: TableShape) -> DataFrame:

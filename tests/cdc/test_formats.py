@@ -202,6 +202,7 @@ def envelope(source: dict[str, Any] | None = None, **changed: Any) -> str:
         (envelope({"ts_ms": 10**30}), "line 1 has no source.sequence or source.ts_ms"),
         (envelope({"sequence": '["9223372036854775808", "1"]'}), "line 1 has no source.sequence"),
         (envelope({"sequence": [[]]}), "line 1 has no source.sequence"),
+        (envelope({"sequence": '["1", "9223372036854775807"]'}), "line 1 has no source.sequence"),
     ],
 )
 def test_what_is_no_envelope_is_refused_by_its_line(line: str, message: str) -> None:
@@ -363,7 +364,8 @@ def test_rows_that_a_snapshot_of_debezium_has_read_at_several_moments_are_one_af
         envelope({"sequence": '["30", "40"]', "ts_ms": 3_000, "txId": 7}, op="u", after={"id": 2}),
     ]
     events = list(debezium.read(lines, relation="public.t", key=("id",)))
-    assert [event.order for event in in_order(events)] == [(10, 1), (10, 2), (10, 3), (30, 1)]
+    assert in_order(events) == events
+    assert [event.commit_lsn for event in events] == [10, 10, 10, 30]
 
 
 @pytest.mark.parametrize("numbered", [False, True])
@@ -386,8 +388,21 @@ def test_what_was_written_before_a_snapshot_of_debezium_and_committed_after_it_c
     ]
     events = list(debezium.read(lines, relation="public.t", key=("id",)))
     assert in_order(events) == events
-    last = (110, 3 if numbered else 1)
-    assert [event.order for event in events] == [(100, 1), (100, 2), (100, 3), (100, 4), last, (120, 1)]
+    assert [event.commit_lsn for event in events] == [100, 100, 100, 100, 110, 120]
+
+
+def test_a_change_of_debezium_has_its_place_in_whichever_lines_it_comes() -> None:
+    lines = [
+        *[envelope({"sequence": f'["10", "{lsn}"]'}, after={"id": lsn}) for lsn in (8, 16, 24)],
+        envelope({"sequence": '["10", "32"]'}, op="d", before={"id": 8}, after=None),
+        envelope({"sequence": '["10", "32"]'}, after={"id": 9}),
+        *[envelope({"sequence": '["40", "48"]'}, after={"id": number}) for number in (50, 51)],
+    ]
+    together = list(debezium.read(lines, relation="public.t", key=("id",)))
+    assert in_order(together) == together
+    apart = [event for line in lines[:-2] for event in debezium.read([line], relation="public.t", key=("id",))]
+    apart += debezium.read(lines[-2:], relation="public.t", key=("id",))
+    assert apart == together
 
 
 def test_a_changed_key_of_debezium_whose_parts_are_in_two_files_ends_one_row_and_begins_another() -> None:

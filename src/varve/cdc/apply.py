@@ -21,8 +21,9 @@ import psycopg
 from varve.cdc.backfill import Addition, additions_of, backfilled, filled
 from varve.cdc.event import Counts, format_lsn
 from varve.cdc.resolve.event_frame import EVENT_DDL, with_time
+from varve.cdc.resolve.late import NOTHING_APPLIED, LateEvents, Place
 from varve.cdc.resolve.resolve import resolve
-from varve.cdc.resolve.shape import WEIGHT, Resolution, TableShape, joined, new_key, old_key
+from varve.cdc.resolve.shape import WEIGHT, Resolution, TableShape, joined
 from varve.model.batch import Input
 from varve.model.errors import NOTHING_LOST, BadInput, StalePublish, UnknownPartition, some
 from varve.model.partitions.key import plain
@@ -115,20 +116,22 @@ class Apply:
     ) -> Resolution:
         if additions:
             return self._resolve_added(position, batches, base, additions)
-        events, counted_batches = self._events(batches), list(batches)
+        events, counted_batches, shape = self._events(batches), batches, shape_of(self.captured, position.table)
         if self.captured.files is None:
             # A capture that lost its lock while it wrote may make a batch durable that begins before the position.
             events = events.where(f"commitLsn > {position.applied_lsn}")
-        elif self.captured.history and any(batch.late for batch in batches):
-            ends, batches_of_ends = self._ends_after_late(position, batches)
-            events, counted_batches = events.unionByName(ends), [*counted_batches, *batches_of_ends]
+        else:
+            known = self.log.batches(position.generation)
+            applied = [batch for batch in known if batch.last_lsn <= position.applied_lsn]
+            shape = replace(shape, applied=_last_place(applied))
+            if any(batch.late for batch in batches):
+                events, counted_batches = self._with_late(shape, batches, applied)
         counts = reduce(lambda total, counts: total + counts, [batch.counts for batch in counted_batches])
         if position.quarantine:
             events = events.unionByName(self.spark.read.schema(EVENT_DDL).parquet(position.quarantine))
             counts += Counts(masked=position.quarantined)
         if self.captured.changed_at:
             events = with_time(events, self.captured.changed_at)
-        shape = replace(shape_of(self.captured, position.table), applied=self._last_place(position))
         return resolve(base, events, shape, counts)
 
     def _resolve_added(
@@ -159,32 +162,21 @@ class Apply:
             return self.spark.createDataFrame([], EVENT_DDL)
         return self.spark.read.schema(EVENT_DDL).parquet(*[batch.data for batch in batches])
 
-    def _ends_after_late(
-        self, position: Position, batches: Sequence[EventBatch]
+    def _with_late(
+        self, shape: TableShape, batches: Sequence[EventBatch], applied: Sequence[EventBatch]
     ) -> tuple[DataFrame, Sequence[EventBatch]]:
-        """What was applied after the place of a late event and ends rows, as far as its events are kept; its batches.
-
-        Of a delete that found no row nothing is stored, and a row that comes late ends there all the same. To apply one
-        again changes nothing else.
-        """
+        """The events of these batches, with the applied ones that late ones ask for; and the batches of all of them."""
         files, _ = open_files(self.log.root)
         first = min(batch.first_lsn for batch in batches if batch.late)
-        applied_batches = [
-            batch for batch in self.log.batches(position.generation)
-            if batch.last_lsn <= position.applied_lsn and batch.horizon[0] >= first
-            and batch.counts.deletes + batch.counts.truncates + batch.counts.moves and files.exists(batch.data)
-        ]  # fmt: skip
-        shape = shape_of(self.captured, position.table)
-        moves = f"changeType = 'update' AND NOT ({new_key(shape)} <=> {old_key(shape)})"
-        ends = f"changeType IN ('delete', 'truncate') OR {moves}"
-        return self._events(applied_batches).where(f"commitLsn >= {first}").where(ends), applied_batches
-
-    def _last_place(self, position: Position) -> tuple[int, int]:
-        """The place of the last event of a file in a history; captured streams have whole transactions alone."""
-        if not self.captured.history or self.captured.files is None:
-            return -1, -1
-        batches = self.log.batches(position.generation)
-        return max((batch.horizon for batch in batches if batch.last_lsn <= position.applied_lsn), default=(-1, -1))
+        since = [batch for batch in applied if batch.horizon[0] >= first]
+        kept = [batch for batch in since if files.exists(batch.data)]
+        known = {batch.location for batch in kept}
+        removed = _last_place([batch for batch in since if batch.location not in known])
+        if shape.history:
+            kept = [batch for batch in kept if batch.counts.deletes + batch.counts.truncates + batch.counts.moves]
+        again = self._events(kept).where(f"commitLsn >= {first}")
+        late = LateEvents(shape, self._events(batches), again, _last_place(applied), removed)
+        return late.for_history() if shape.history else late.for_rows(), [*batches, *kept]
 
     def _declared(self, position: Position) -> dict[str, Any] | None:
         """The declaration to record with the rows; None where positions of an earlier version have none."""
@@ -314,6 +306,11 @@ class Apply:
                 f"{build}: somebody else has published partitions of it since they were read. {NOTHING_LOST} A "
                 "captured dataset is written by its capture alone; run it again."
             )
+
+
+def _last_place(batches: Sequence[EventBatch]) -> Place:
+    """The place (commit LSN, seq) of the last event of these batches of files."""
+    return max((batch.horizon for batch in batches), default=NOTHING_APPLIED)
 
 
 def shape_of(captured: CapturedTable, table: SourceTable) -> TableShape:

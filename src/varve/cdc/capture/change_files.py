@@ -5,8 +5,7 @@
 Files of other names are left alone: one may be written under such a name, and renamed when it is whole. Each file is
 taken once, as a whole, in the order of names, as a batch of its own. A file whose name and hash were taken already is
 skipped; it is read for its hash only where its size or times are others than when it was taken. An event at or before
-the last one taken is late. A history inserts it at its place; without history it cannot be decided whether it still
-matters, so that it is left out and counted.
+the last one taken is late, and counted: what it still changes is decided in resolve/late.py.
 
 Not here: parsing a line (protocol/wal2json.py, protocol/debezium.py, protocol/change_events.py).
 """
@@ -242,8 +241,11 @@ class FileCapture:
     def _refuse_split_transaction(self, path: str, events: list[ChangeEvent], taken: list[EventBatch]) -> None:
         """Raise BadInput where a file continues the transaction with which the file before it ended.
 
-        Where lines do not number their events, both parts have the same places, and the second would count as late.
+        Where lines do not number their events, both parts have the same places, and nothing says which comes first. Of
+        Debezium these are rows of one record of the source's log, which have other keys.
         """
+        if self.captured.files is not None and self.captured.files.format is ChangeFormat.DEBEZIUM:
+            return
         last = max((batch.horizon for batch in taken), default=(-1, -1))
         events_of_last = {event.order: event for event in events if event.commit_lsn == last[0]}
         files, _ = open_files(self.log.root)
@@ -258,8 +260,7 @@ class FileCapture:
                     raise BadInput(
                         f"{self.captured.dataset}: {path} begins within the transaction at LSN {last[0]} that the file "
                         "before it ends with, and its lines do not say which place in it they have. Nothing of it was "
-                        "taken. Write whole transactions into a file, or number the changes: by Debezium's "
-                        "provide.transaction.metadata, or by the seq of events."
+                        "taken. Write whole transactions into a file, or number the changes, by the seq of events."
                     )
 
     def _write(
@@ -278,7 +279,8 @@ class FileCapture:
         horizon = in_time[-1].order if in_time else last_place
         writer = self.log.writer(_GENERATION, "file", self.captured.source_columns)
         try:
-            writer.add_events(events if self.captured.history else in_time)
+            # Delivered twice, under two names, it says nothing new.
+            writer.add_events(in_time if file[1] in {batch.file[1] for batch in taken} else events)
             self.step("durable")
             # Batches are ordered by their last LSN, whatever the LSNs of late events are.
             last = max(horizon[0], 0, *[batch.last_lsn + 1 for batch in taken])

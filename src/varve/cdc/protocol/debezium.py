@@ -1,8 +1,9 @@
 """Debezium's envelopes of a PostgreSQL table (JSON, with or without schema) as events.
 
 Events are ordered by (LSN of the last commit before the transaction, place in the transaction). The LSN comes from
-`source.sequence`, because the LSNs of records are not in the order of commits. The place is `transaction.total_order`
-where the connector provides it, else the position among the lines, which must then contain whole transactions.
+`source.sequence`, because the LSNs of records are not in the order of commits; within a transaction they are. So the
+place is `transaction.total_order` where the connector provides it, else the LSN of the record: a transaction may be cut
+into files, and come from several partitions of a topic. Lines of one record are numbered in their order.
 
 A changed key arrives as a delete and an insert. Where the record headers `__debezium.newkey` and `__debezium.oldkey`
 are present, the two become one update again, so that the row keeps values that were not sent.
@@ -51,15 +52,24 @@ _OF_RECORD = frozenset({"key", "value", "headers", "topic", "partition", "offset
 _HEARTBEAT, _OF_TRANSACTION = {"ts_ms"}, {"status", "id", "event_count", "data_collections"}
 
 
+# The places that a byte of the log has; records begin at each eighth at most. What a row became comes after its end.
+_PLACES, _AFTER_END = 2**15, 2**12
+_FARTHEST = 2**45
+# After all rows of a snapshot.
+_AFTER_SNAPSHOT = 2**61
+
+
 @dataclass(frozen=True, slots=True)
 class _Place:
     """`is_first`: no commit came before it: what a first snapshot reads, and the first transaction after it."""
 
     commit_lsn: int
+    record_lsn: int
     xid: int
     timestamp: str
     is_first: bool = False
     total_order: int | None = None
+    seq: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,31 +84,33 @@ class _Change:
     headers: Collection[str]
 
     @property
-    def is_of_snapshot(self) -> bool:
-        """Whether the first snapshot has read the row."""
-        return self.place.is_first and self.operation == "r"
+    def first_seq(self) -> int:
+        """The sequence number of the first line that its record has made."""
+        of_record = (self.place.record_lsn - self.place.commit_lsn) * _PLACES
+        return of_record + (_AFTER_END if self.operation in "cr" else 0)
 
 
 @dataclass(slots=True)
 class SnapshotEnd:
     """The place of the last row that a snapshot has read, (0, 0) before there is one; reading moves it on.
 
-    `is_last`: nothing came after it yet, so that rows at its LSN are the next ones of the snapshot.
+    `is_last`: nothing came after it yet, so that rows of its record are the next ones of the snapshot.
     """
 
     commit_lsn: int = 0
     seq: int = 0
     is_last: bool = False
 
-    def placed(self, change: _Change) -> tuple[_Place, int]:
-        """The place of a change, and the sequence number of the first one there in these lines."""
-        place = change.place
-        if change.is_of_snapshot and self.is_last and place.commit_lsn == self.commit_lsn:
-            return place, self.seq + 1
-        if place.is_first and not change.is_of_snapshot and place.commit_lsn < self.commit_lsn:
+    def placed(self, change: _Change) -> tuple[int, int]:
+        """The commit LSN of a change, and the sequence number that the first line of its record has in these lines."""
+        commit_lsn, first_seq = change.place.commit_lsn, change.first_seq
+        if change.operation == "r":
+            goes_on = self.is_last and commit_lsn == self.commit_lsn and first_seq <= self.seq < first_seq + _PLACES
+            return commit_lsn, self.seq + 1 if goes_on else first_seq
+        if change.place.is_first and commit_lsn < self.commit_lsn:
             # Written before the snapshot by a transaction that was committed after it, and is not in it.
-            return replace(place, commit_lsn=self.commit_lsn, total_order=None), self.seq + 1
-        return place, 1
+            return self.commit_lsn, _AFTER_SNAPSHOT + (change.place.record_lsn - self.commit_lsn) * _PLACES
+        return commit_lsn, first_seq
 
 
 def read(
@@ -117,9 +129,8 @@ def read(
     Raises BadInput that names the line where it is no envelope, is of another database, or has no order.
     """
     other_tables = Counter() if others is None else others
-    transaction: int | None = None
     snapshot = snapshot or SnapshotEnd()
-    seq = 0
+    lines_of_records: Counter[tuple[int, int]] = Counter()
     # The delete by which a key was changed, until its insert comes.
     left_key: ChangeEvent | None = None
     for number, line in enumerate(lines, 1):
@@ -132,34 +143,32 @@ def read(
             raise BadInput(f"{relation}: Debezium line {number} {error}. Nothing was taken from it on.") from error
         if change is None:
             continue
-        place, first = snapshot.placed(change)
-        # No other transaction has this LSN; rows that a snapshot has read have it too, each with a time of its own.
-        seq = seq + 1 if place.commit_lsn == transaction else first
-        transaction = place.commit_lsn
-        if place.total_order is not None:
-            seq = place.total_order
-        if change.is_of_snapshot:
-            snapshot.commit_lsn, snapshot.seq = place.commit_lsn, seq
+        commit_lsn, first_seq = snapshot.placed(change)
+        seq = first_seq + lines_of_records[commit_lsn, first_seq]
+        lines_of_records[commit_lsn, first_seq] += 1
+        if change.place.total_order is not None and commit_lsn == change.place.commit_lsn:
+            seq = change.place.total_order
+        if change.operation == "r":
+            snapshot.commit_lsn, snapshot.seq = commit_lsn, seq
+        changed = replace(change, place=replace(change.place, commit_lsn=commit_lsn, seq=seq))
         if change.operation in "cr" and OLD_KEY in change.headers and left_key is not None:
-            yield _event(change, place, seq, relation=relation, key=key, left_key=left_key)
+            yield _event(changed, relation, key, left_key)
             left_key = None
             continue
         if left_key is not None:
             yield left_key
-        changed = _event(change, place, seq, relation=relation, key=key)
-        left_key = changed if change.operation == "d" and NEW_KEY in change.headers else None
+        row_event = _event(changed, relation, key)
+        left_key = row_event if change.operation == "d" and NEW_KEY in change.headers else None
         if left_key is None:
-            yield changed
+            yield row_event
     if left_key is not None:
         # Its insert is in another file: the row ends here, and begins there.
         yield left_key
 
 
-def _event(
-    change: _Change, place: _Place, seq: int, *, relation: str, key: Sequence[str], left_key: ChangeEvent | None = None
-) -> ChangeEvent:
+def _event(change: _Change, relation: str, key: Sequence[str], left_key: ChangeEvent | None = None) -> ChangeEvent:
     """The event of a change; an insert is an update where `left_key` is the delete by which its key was changed."""
-    kind, before, after = _KINDS[change.operation], change.before, change.after
+    kind, before, after, place = _KINDS[change.operation], change.before, change.after, change.place
     old_key = {name: before[name] if name in before else after.get(name) for name in key}
     if kind is ChangeType.DELETE and NEW_KEY in change.headers:
         old_key = {name: before.get(name, change.key.get(name)) for name in key}
@@ -173,7 +182,7 @@ def _event(
         after = {**{name: old_value for name, old_value in before.items() if name not in after}, **after}
     return event(
         kind, new=after, old_key=old_key, old=before if full else None, timestamp=place.timestamp,
-        relation=relation, commit_lsn=place.commit_lsn, seq=seq, xid=place.xid,
+        relation=relation, commit_lsn=place.commit_lsn, seq=place.seq, xid=place.xid,
     )  # fmt: skip
 
 
@@ -267,7 +276,10 @@ def _place(source: dict[str, Any], transaction: dict[str, Any]) -> _Place:
         last_commit_lsn, record_lsn = (
             json.loads(sequence or "") if sequence is None or isinstance(sequence, str) else sequence
         )
-        commit_lsn = whole(last_commit_lsn if last_commit_lsn is not None else record_lsn, "source.sequence")
+        record_lsn = whole(record_lsn, "source.sequence")
+        commit_lsn = record_lsn if last_commit_lsn is None else whole(last_commit_lsn, "source.sequence")
+        if abs(record_lsn - commit_lsn) >= _FARTHEST:
+            raise ValueError("no transaction is as long")  # noqa: TRY301 - told below
         moment = dt.datetime.fromtimestamp(int(source["ts_ms"]) / 1000, tz=dt.UTC)
     except (TypeError, ValueError, KeyError, OverflowError, OSError, RecursionError) as error:
         raise ValueError(
@@ -277,4 +289,5 @@ def _place(source: dict[str, Any], transaction: dict[str, Any]) -> _Place:
     order = transaction.get("total_order")
     total_order = None if order is None else whole(order, "transaction.total_order")
     xid = whole(source.get("txId") or 0, "source.txId")
-    return _Place(commit_lsn, xid, moment.isoformat(timespec="microseconds"), last_commit_lsn is None, total_order)
+    moment_text = moment.isoformat(timespec="microseconds")
+    return _Place(commit_lsn, record_lsn, xid, moment_text, last_commit_lsn is None, total_order)

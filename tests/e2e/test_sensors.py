@@ -199,8 +199,13 @@ def test_what_no_sensor_has_looked_at_yet_is_shown_by_the_plan(
     heat.show(Console(), heat.heat())
     told = " ".join(capfd.readouterr().out.split())
     assert f"arrived: flights.departures {key}: 1 file that the sensor arrivals takes at its next look" in told
+    taken_next = f"{FIRST}.csv arrived: the sensor arrivals takes it at its next look, if it is switched on"
+    assert why.why("flights.departures", [key])["reason"] == taken_next
+    nothing = "nothing has arrived for it that the sensor arrivals has seen"
+    assert why.why("flights.departures", ["day=2013-01-02"])["reason"] == nothing
     arrivals()
     assert heat.heat()["unseen"] == []
+    assert why.why("flights.departures", [key])["reason"] == "departures arrived"
     # A folder that cannot be listed hides nothing else: the sensor's look at it says so.
     folder = Path(sensing.settings.landing) / "flights" / "departures"
     moved = folder.rename(folder.with_name("departures_moved"))

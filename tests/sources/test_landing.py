@@ -163,6 +163,16 @@ def test_a_header_without_rows_is_a_partition_without_rows(dock: Dock) -> None:
     catalog.connection.close()
 
 
+def test_a_line_break_alone_is_a_partition_without_rows_of_json_lines(dock: Dock) -> None:
+    csv = dock.send("")
+    file = csv.rename(csv.with_suffix(".jsonl"))
+    with pytest.raises(BadInput, match="One without rows has a line break, and nothing else"):
+        dock.take()
+    file.write_text("\n")
+    dock.take()
+    assert dock.read() == []
+
+
 def test_a_byte_order_mark_is_no_part_of_the_first_column(dock: Dock) -> None:
     dock.send(b"\xef\xbb\xbf" + (HEADER + GOOD).encode())
     dock.take()

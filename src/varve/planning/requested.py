@@ -136,6 +136,13 @@ def why_not(dataset: Dataset, key: PartitionKey, *, now: float, members: Members
     return why_not_there(time, time.start_of(time.value_in(key)), now, dataset.policy.retention)
 
 
+def nothing_there(dataset: Dataset) -> str:
+    """Why a partition that can be computed has no judgement, as a phrase: there is nothing to make it from."""
+    if dataset.arrives:
+        return "nothing has arrived for it that the sensor arrivals has seen"
+    return "nothing that it reads is there"
+
+
 def _not_in_set(dimension: DynamicDimension, text: str, members: Members | None) -> str:
     keys = list(dimension.keys(members or {}))
     held = f"which has {some([repr(text_of(key)) for key in keys])}" if keys else "which is empty"

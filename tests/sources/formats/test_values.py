@@ -173,7 +173,7 @@ def test_a_packed_file_is_read_whole_or_refused(packed: str) -> None:
 @pytest.mark.parametrize("packed", PACKED)
 def test_a_packed_file_of_nothing_is_empty_and_not_truncated(packed: str) -> None:
     file, reading = io.BytesIO(PACKED[packed](b"")), FileReading(wanted(a="STRING"))
-    with pytest.raises(BadFile, match=r"^the file is empty\.$"):
+    with pytest.raises(BadFile, match=r"^the file is empty\. One without rows has a line break, and nothing else\.$"):
         look(file, FileSource("file", "jsonl", packed), reading)
 
 

@@ -27,7 +27,7 @@ from varve.model.partitions.windows import kept_from, retired_until
 from varve.planning.judgement.judgement import State
 from varve.planning.mapping.dimension_mapping import everything
 from varve.planning.mapping.partition_subset import TimeSpans, choice_of, values_of
-from varve.planning.requested import why_not
+from varve.planning.requested import nothing_there, why_not
 from varve.services.postgres_server import PostgresServer
 
 if TYPE_CHECKING:
@@ -199,7 +199,7 @@ def _states(dataset: Dataset, keys: Sequence[PartitionKey]) -> Mapping[Partition
         states[key] = (
             (judgement.state, judgement.reason)
             if judgement is not None
-            else (State.MISSING, absence or "nothing that it reads is there")
+            else (State.MISSING, absence or nothing_there(dataset))
         )
     return states
 

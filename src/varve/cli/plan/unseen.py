@@ -1,4 +1,4 @@
-"""Files in landing folders that no sensor has looked at yet, as `varve plan` shows them with the sensor to switch on.
+"""Files in landing folders that no sensor has looked at yet: `varve plan` and `why` name the sensor to switch on.
 
 The folders are only listed: no file is opened, and the catalog is not changed.
 
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from varve.planning.arrivals.landing_file import LandingFile
     from varve.services.settings import Settings
 
+WHO_TAKES_IT = "the sensor arrivals takes it at its next look, if it is switched on"
+
 
 def unseen_values(
     datasets: Iterable[Dataset], catalog: Catalog, settings: Settings, members: Members
@@ -41,42 +43,43 @@ def unseen_values(
     """
     values = []
     for dataset in datasets:
-        if not dataset.arrives or dataset.external is not None:
-            continue
-        try:
-            rejected = RejectedArrivals(catalog.connection).of(dataset.name)
-            arrived_files = catalog.arrived_files(dataset.name)
-            open_partitions = (
-                Parts(catalog.connection).open_again(dataset.name) if dataset.incremental is not None else ()
-            )
-            sorter = Sorter(
-                dataset,
-                arrived_files,
-                rejected,
-                members,
-                time.time(),
-                settings.settle_seconds,
-                declaration_of(dataset),
-                open_partitions,
-            )
-        except psycopg.errors.UndefinedTable:
-            continue
-        arrivals: list[tuple[PartitionKey, tuple[LandingFile, ...]]] = []
-        # Libraries of object stores raise errors of their own. The rest of the plan is shown all the same.
-        with suppress(Exception):
-            arrivals = sorter.sort(listing.listed(dataset, listing.folder_of(settings.landing, dataset))).take
-        if arrivals:
-            keys = sorted(key for key, _ in arrivals)
+        if arrivals := taken_next(dataset, catalog, settings, members):
+            keys = sorted(arrivals)
             values.append(
                 {
                     "dataset": dataset.name,
                     "partitions": len(keys),
-                    "files": sum(len(files) for _, files in arrivals),
+                    "files": sum(map(len, arrivals.values())),
                     "first": str(keys[0]),
                     "last": str(keys[-1]),
                 }
             )
     return values
+
+
+def taken_next(
+    dataset: Dataset, catalog: Catalog, settings: Settings, members: Members
+) -> dict[PartitionKey, tuple[LandingFile, ...]]:
+    """The landing files that the next tick would take, by partition; none where the folder cannot be listed."""
+    if not dataset.arrives or dataset.external is not None:
+        return {}
+    try:
+        sorter = Sorter(
+            dataset,
+            catalog.arrived_files(dataset.name),
+            RejectedArrivals(catalog.connection).of(dataset.name),
+            members,
+            time.time(),
+            settings.settle_seconds,
+            declaration_of(dataset),
+            Parts(catalog.connection).open_again(dataset.name) if dataset.incremental is not None else (),
+        )
+    except psycopg.errors.UndefinedTable:
+        return {}
+    # Libraries of object stores raise errors of their own. The rest of the plan is shown all the same.
+    with suppress(Exception):
+        return dict(sorter.sort(listing.listed(dataset, listing.folder_of(settings.landing, dataset))).take)
+    return {}
 
 
 def show_unseen(console: Console, unseen: Sequence[Mapping[str, Any]]) -> None:

@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import pendulum
 
+from varve.catalog.catalog import Catalog
 from varve.catalog.history.history import History
 from varve.catalog.living.leases import Lease, Leases
 from varve.cdc.capture.positions import Positions
 from varve.cli.context import chosen_graph, chosen_settings
 from varve.cli.plan.open_plan import opened_plan
 from varve.cli.plan.show import dataset_named
+from varve.cli.plan.unseen import WHO_TAKES_IT, taken_next
 from varve.cli.printing import Table
 from varve.cli.problems.rejected import (
     left_out_values,
@@ -22,10 +24,10 @@ from varve.cli.problems.rejected import (
     show_rejected_rows,
 )
 from varve.cli.selection import partition_named
-from varve.model.errors import counted
+from varve.model.errors import counted, some
 from varve.planning.judgement.facts import NOTHING
 from varve.planning.judgement.judgement import State
-from varve.planning.requested import why_not
+from varve.planning.requested import nothing_there, why_not
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -48,7 +50,15 @@ def why(name: str, words: Sequence[str]) -> dict[str, Any]:
     dataset = dataset_named(name, chosen_graph())
     key = partition_named(dataset, words)
     with opened_plan() as open_plan:
-        return why_of(dataset, key, open_plan, open_plan.judged(dataset, key.path))
+        values = why_of(dataset, key, open_plan, open_plan.judged(dataset, key.path))
+        if values["state"] != State.MISSING or values["not_there"]:
+            return values
+        # Only then is the folder listed, which may be large.
+        files = taken_next(dataset, Catalog(open_plan.connection), chosen_settings(), open_plan.members).get(key)
+    if not files:
+        return values
+    names = some([file.uri.rpartition("/")[2] for file in files], limit=3)
+    return values | {"reason": f"{names} arrived: {WHO_TAKES_IT}"}
 
 
 def why_of(
@@ -74,7 +84,7 @@ def why_of(
                 "state": judgements[upstream][path].state if path in judgements[upstream] else State.MISSING,
                 "reason": judgements[upstream][path].reason
                 if path in judgements[upstream]
-                else "nothing that it reads is there",
+                else nothing_there(edge.upstream),
             }
             for path in wanted
         ]
@@ -97,7 +107,7 @@ def why_of(
         "dataset": dataset.name,
         "partition": key.path,
         "state": judged.state if judged else State.MISSING,
-        "reason": judged.reason if judged else absence_reason or "nothing that it reads is there",
+        "reason": judged.reason if judged else absence_reason or nothing_there(dataset),
         "not_there": absence_reason,
         "rejected": rejected,
         "rejected_rows": rejected_rows,

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 # The names of compressions in Arrow.
 _CODECS = {"gzip": "gzip", "zstd": "zstd", "bzip2": "bz2"}
 _ERRORS = "varve.landing"
+EMPTY = "the file is empty. One without rows has a line break, and nothing else."
 UNENDED = (
     "the file ends in the middle of a line: it is truncated. If its sender never ends the last line, declare "
     "last_line = 'any' in its OPTIONS."
@@ -57,7 +58,7 @@ def lines_of(file: Any, encoding: str) -> Iterator[str]:
 def refuse_unended(last: bytes, reading: FileReading) -> None:
     """Raise BadFile where the last bytes of a text are not the end of a line, or there are none."""
     if reading.ended and not last:
-        raise BadFile("the file is empty.")
+        raise BadFile(EMPTY)
     if reading.ended and not last[-4:].replace(b"\0", b"").endswith((b"\n", b"\r")):
         raise BadFile(UNENDED)
 

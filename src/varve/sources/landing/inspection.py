@@ -13,7 +13,7 @@ from varve.services.files import open_files
 from varve.services.links import refuse_link_out
 from varve.sources.formats.file_reading import BadFile, FileReading, FileSource
 from varve.sources.formats.formats import look
-from varve.sources.formats.lines import refuse_unended
+from varve.sources.formats.lines import EMPTY, refuse_unended
 from varve.sources.landing.declared_file import blamed, raise_all, reading_of, refused, source_of
 from varve.sources.landing.inspected import BLOCK, Inspected, new_fingerprint
 
@@ -93,8 +93,9 @@ def refuse_changed(build: Build, files: Iterable[Inspected]) -> None:
 def _refuse_head(head: bytes, source: FileSource, reading: FileReading) -> None:
     """Raise BadFile for an empty file, and for UTF-16 where UTF-8 is expected."""
     if not head:
-        header = source.format == "csv" and reading.header != "none"
-        raise BadFile(f"the file is empty{', without even a header line' if header else ''}.")
+        if source.format == "csv" and reading.header != "none":
+            raise BadFile("the file is empty, without even a header line.")
+        raise BadFile(EMPTY if source.unit == "line" else "the file is empty.")
     text = source.unit == "line" and not source.compression and reading.encoding.lower().replace("_", "-") == "utf-8"
     if text and head.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise BadFile("the file is UTF-16; UTF-8 is expected.")

@@ -53,6 +53,16 @@ def test_help_teaches_every_command() -> None:
     assert done.returncode == 0
     for word in ("up", "down", "status", "ui", "psql", "land", "demo"):
         assert word in done.stdout
+    own = done.stdout.partition("─ Commands ")[2].partition("─ Begin ")[0]
+    names = [line.split()[1] for line in own.splitlines() if line.startswith("│ ") and line[2] != " "]
+    assert names == ["land", "demo"]
+
+
+def test_a_help_breaks_its_lines_where_the_terminal_ends() -> None:
+    done = varve({**os.environ, "COLUMNS": "80"}, "diff", "--help")
+    text = done.stdout.partition("With a key")[2].partition("Example")[0]
+    assert min(len(line.strip()) for line in text.strip().splitlines()[:-1]) > 60
+    assert "[OPTIONS] {DATASET} [COL=VALUE]..." in done.stdout
 
 
 def test_status_starts_nothing(environment: dict[str, str]) -> None:

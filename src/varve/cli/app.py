@@ -25,7 +25,7 @@ from varve.cli.environments import commands as environment_commands
 from varve.cli.environments import promoting
 from varve.cli.observe import commands as observe_commands
 from varve.cli.plan import key_commands, planning
-from varve.cli.printing import open_console, open_error_console, without_secrets
+from varve.cli.printing import CommandPanels, open_console, open_error_console, without_secrets
 from varve.cli.project_commands import add_commands_of_project
 from varve.cli.rows import commands as row_commands
 from varve.cli.servers import commands as service_commands
@@ -33,6 +33,7 @@ from varve.cli.tests import commands as test_commands
 from varve.model.errors import VarveError
 
 app = typer.Typer(
+    cls=CommandPanels,
     help="Rerun any partition, any time, and no reader notices.",
     no_args_is_help=True,
     rich_markup_mode="rich",

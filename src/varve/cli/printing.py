@@ -1,4 +1,4 @@
-"""The console that all commands print to, and its tables. Not here: what the commands print."""
+"""The console that all commands print to, its tables, and the layout of `--help`. Not here: what they print."""
 
 from __future__ import annotations
 
@@ -7,9 +7,21 @@ from typing import Any
 
 import rich.table
 from rich.console import Console
+from typer.core import TyperGroup
 
 # The width where the output is a file or a pipe: rich would cut everything to 80 columns there.
 _FILE_COLUMNS = 160
+# In the order in which somebody new meets them.
+_PANELS = {
+    "Begin": ("init", "up", "down", "status", "ui", "console", "psql", "migrate"),
+    "Write a dataset": ("check", "show", "graph", "fmt", "import", "test", "preview"),
+    "What runs, and why": ("plan", "apply", "why", "tasks", "backfill", "accept", "retire", "keys"),
+    "Try a change, or correct data": ("env", "diff", "promote", "revert", "correct", "evolve"),
+    "Batches": ("history", "rollback", "pin", "unpin", "snapshot", "folders", "reopen", "sweep"),
+    "Look after it": ("alerts", "logs", "costs", "metrics", "doctor", "repair", "own", "drop", "warehouse", "cdc"),
+}
+_PANEL_OF = {name: panel for panel, names in _PANELS.items() for name in names}
+_ORDER = {name: place for place, name in enumerate(_PANEL_OF)}
 
 
 class Table(rich.table.Table):
@@ -37,3 +49,27 @@ def without_secrets(value: object) -> str:
     from varve.services.secrets import redacted
 
     return redacted(str(value))
+
+
+class CommandPanels(TyperGroup):
+    """Lists the commands by what they are for; those that a project adds stand first, in a panel of their own."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """The names of the commands, as they are shown."""
+        return sorted(super().list_commands(ctx), key=lambda name: _ORDER.get(name, -1))
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command of that name, with its panel, and with a help whose lines break where the terminal ends."""
+        command: Any = super().get_command(ctx, cmd_name)
+        if command is not None:
+            command.rich_help_panel = _PANEL_OF.get(cmd_name)
+            _unbreak(command)
+        return command
+
+
+def _unbreak(command: Any) -> None:
+    """Join the lines of each paragraph: typer keeps the line breaks of a docstring in all but the first."""
+    if command.help:
+        command.help = "\n\n".join(" ".join(lines.split()) for lines in command.help.split("\n\n"))
+    for subcommand in getattr(command, "commands", {}).values():
+        _unbreak(subcommand)

@@ -22,10 +22,10 @@ console = open_console()
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON value instead of a table.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would change.")]
 DatasetName = Annotated[str, typer.Argument(help="For example shop.orders.", metavar="DATASET")]
-AnyDataset = Annotated[str | None, typer.Argument(help="Only this one; default: all.", metavar="[DATASET]")]
+AnyDataset = Annotated[str | None, typer.Argument(help="Only this one; default: all.", metavar="DATASET")]
 Words = Annotated[
     list[str] | None,
-    typer.Argument(help="Partitions by column, like day=2013-01-05; none means all.", metavar="[COL=VALUE]..."),
+    typer.Argument(help="Partitions by column, like day=2013-01-05; none means all.", metavar="COL=VALUE"),
 ]
 
 
@@ -63,7 +63,7 @@ def folders(dataset: DatasetName, words: Words = None, *, as_json: Json = False)
 
 @app.command()
 def rollback(
-    dataset: Annotated[str | None, typer.Argument(help="With --run it may be left out.", metavar="[DATASET]")] = None,
+    dataset: Annotated[str | None, typer.Argument(help="With --run it may be left out.", metavar="DATASET")] = None,
     words: Words = None,
     *,
     to: Annotated[int | None, typer.Option(help="Back to this batch.", metavar="BATCH")] = None,
@@ -129,9 +129,7 @@ def pin(
 
 @app.command()
 def snapshot(
-    name: Annotated[
-        str | None, typer.Argument(help="Give it this name: a tag of every table.", metavar="[NAME]")
-    ] = None,
+    name: Annotated[str | None, typer.Argument(help="Give it this name: a tag of every table.", metavar="NAME")] = None,
     *,
     environment: Annotated[str | None, typer.Option("--env", help="Of this environment; default: production.")] = None,
     as_json: Json = False,

@@ -24,7 +24,7 @@ console = open_console()
 Name = Annotated[str, typer.Argument(metavar="NAME", help="For example alice.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON value instead of text.")]
 Words = Annotated[
-    list[str] | None, typer.Argument(help="A dataset, and values of its columns.", metavar="[DATASET [COL=VALUE]...]")
+    list[str] | None, typer.Argument(help="A dataset, and values of its columns.", metavar="DATASET|COL=VALUE")
 ]
 First = Annotated[str | None, typer.Option("--from", metavar="DATE", help="The first day; default: no limit.")]
 Last = Annotated[str | None, typer.Option("--to", metavar="DATE", help="The last day, included; default: no limit.")]
@@ -134,7 +134,7 @@ def land(
     file: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="A file as the partner would send it.")],
     words: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[COL=VALUE]...", help="The partition that it is of, where it has any."),
+        typer.Argument(metavar="COL=VALUE", help="The partition that it is of, where it has any."),
     ] = None,
     *,
     as_json: Json = False,

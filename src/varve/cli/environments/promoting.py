@@ -28,7 +28,7 @@ def correct(
     words: Annotated[
         list[str],
         typer.Argument(
-            metavar="FILE... [COL=VALUE...]",
+            metavar="FILE|COL=VALUE",
             help="The corrected files as the partner would send them; the partition, where the name does not say it.",
         ),
     ],

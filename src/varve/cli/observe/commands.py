@@ -19,7 +19,7 @@ console = open_console()
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON value instead of a table.")]
 DatasetName = Annotated[str, typer.Argument(help="For example shop.orders.", metavar="DATASET")]
-AnyDataset = Annotated[str | None, typer.Argument(help="Only this one; default: all.", metavar="[DATASET]")]
+AnyDataset = Annotated[str | None, typer.Argument(help="Only this one; default: all.", metavar="DATASET")]
 
 
 @app.command()
@@ -58,7 +58,7 @@ def metrics() -> None:
 def logs(
     dataset: DatasetName,
     words: Annotated[
-        list[str] | None, typer.Argument(help="Partitions by column, like day=2013-01-05.", metavar="[COL=VALUE]...")
+        list[str] | None, typer.Argument(help="Partitions by column, like day=2013-01-05.", metavar="COL=VALUE")
     ] = None,
     *,
     run: Annotated[str | None, typer.Option(help="Only this run: its id, or how it begins.")] = None,

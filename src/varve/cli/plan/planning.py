@@ -23,7 +23,7 @@ DatasetName = Annotated[str, typer.Argument(help="For example shop.orders.", met
 OnePartition = Annotated[
     list[str] | None,
     typer.Argument(
-        help="One partition, like day=2013-01-05; nothing for a dataset without partitions.", metavar="[COL=VALUE]..."
+        help="One partition, like day=2013-01-05; nothing for a dataset without partitions.", metavar="COL=VALUE"
     ),
 ]
 Number = Annotated[int, typer.Argument(metavar="NUMBER", help="As `varve backfill list` shows it.")]
@@ -81,7 +81,7 @@ def own(
 def tasks(
     dataset: DatasetName,
     words: Annotated[
-        list[str] | None, typer.Argument(help="Only keys with these values, like origin=EWR.", metavar="[COL=VALUE]...")
+        list[str] | None, typer.Argument(help="Only keys with these values, like origin=EWR.", metavar="COL=VALUE")
     ] = None,
     *,
     at: Annotated[
@@ -148,9 +148,7 @@ def plan(
 @app.command()
 def apply(
     number: Annotated[int, typer.Argument(metavar="NUMBER", help="Of the plan, as `varve plan` shows it.")],
-    datasets: Annotated[
-        list[str] | None, typer.Argument(help="Only these datasets of it.", metavar="[DATASET]...")
-    ] = None,
+    datasets: Annotated[list[str] | None, typer.Argument(help="Only these datasets of it.", metavar="DATASET")] = None,
     *,
     rebuild: Annotated[bool, typer.Option("--rebuild", help="Compute the partitions of other code again.")] = False,
     hold: Annotated[
@@ -192,7 +190,7 @@ def accept(
     dataset: DatasetName,
     words: Annotated[
         list[str] | None,
-        typer.Argument(help="Only partitions with these values, like day=2013-01-05.", metavar="[COL=VALUE]..."),
+        typer.Argument(help="Only partitions with these values, like day=2013-01-05.", metavar="COL=VALUE"),
     ] = None,
     *,
     reason: Annotated[str, typer.Option(help="Why; `varve why` says so.")] = "",
@@ -220,7 +218,7 @@ def accept(
 def start(
     dataset: DatasetName,
     words: Annotated[
-        list[str] | None, typer.Argument(help="Only keys with these values, like origin=EWR.", metavar="[COL=VALUE]...")
+        list[str] | None, typer.Argument(help="Only keys with these values, like origin=EWR.", metavar="COL=VALUE")
     ] = None,
     *,
     first: Annotated[str | None, typer.Option("--from", help="The first window; default: the first there is.")] = None,
@@ -293,7 +291,7 @@ def cancel(number: Number) -> None:
 
 @app.command()
 def retire(
-    dataset: Annotated[str | None, typer.Argument(help="Only this one; default: all.", metavar="[DATASET]")] = None,
+    dataset: Annotated[str | None, typer.Argument(help="Only this one; default: all.", metavar="DATASET")] = None,
     *,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be retired.")] = False,
     as_json: Json = False,

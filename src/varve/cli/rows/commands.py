@@ -20,7 +20,7 @@ DatasetName = Annotated[str, typer.Argument(help="For example shop.orders.", met
 OnePartition = Annotated[
     list[str] | None,
     typer.Argument(
-        help="One partition, like day=2013-01-05; nothing for a dataset without partitions.", metavar="[COL=VALUE]..."
+        help="One partition, like day=2013-01-05; nothing for a dataset without partitions.", metavar="COL=VALUE"
     ),
 ]
 Limit = Annotated[int, typer.Option(min=0, help="Show at most so many rows.")]
@@ -54,7 +54,7 @@ def preview(
 def diff(
     dataset: DatasetName,
     words: Annotated[
-        list[str] | None, typer.Argument(help="Only partitions with these values.", metavar="[COL=VALUE]...")
+        list[str] | None, typer.Argument(help="Only partitions with these values.", metavar="COL=VALUE")
     ] = None,
     *,
     first: Annotated[

@@ -38,7 +38,7 @@ console = open_console()
 @app.command(RUN)
 def run(
     datasets: Annotated[
-        list[str] | None, typer.Argument(help="Only tests of these, db.table; default: all.", metavar="[DATASET]...")
+        list[str] | None, typer.Argument(help="Only tests of these, db.table; default: all.", metavar="DATASET")
     ] = None,
     expression: Annotated[
         str | None, typer.Option("-k", metavar="EXPR", help="Only tests with these words: 'delays and not weekly'.")
@@ -69,7 +69,7 @@ def new(
         list[str] | None,
         typer.Argument(
             help="One partition, as column=value words; nothing for a dataset without partitions.",
-            metavar="[COL=VALUE]...",
+            metavar="COL=VALUE",
         ),
     ] = None,
     *,

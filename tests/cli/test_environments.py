@@ -263,6 +263,8 @@ def test_a_week_in_an_environment_a_correction_meanwhile_a_promotion_and_the_way
         assert (row["products"], row["cents"]) == (1, 203)
     difference = shop.json("diff", "shop.totals", f"day={first}", "--to", f"env:{name}")
     assert not difference["equal"]
+    assert [batch["environment"] for batch in shop.json("history", "shop.totals", f"day={first}")] == [name, ""]
+    assert f"made in environment {name}, never current" in shop.varve("history", "shop.totals", f"day={first}")
     with pytest.raises(NotClosed, match="would be left behind"):
         shop.varve("promote", name)
 
@@ -293,6 +295,7 @@ def test_a_week_in_an_environment_a_correction_meanwhile_a_promotion_and_the_way
     assert shop.totals() == dearer
     # Computed before the promotion: the corrected day, and what reads it.
     assert shop.rows("select count(*) from varve.batch")[0][0] - batches[0][0] == 5
+    assert {batch["environment"] for batch in shop.json("history", "shop.totals", f"day={first}")} == {""}
     assert "nothing that production has not" in shop.varve("promote", name)
     assert shop.run_due() == []
 

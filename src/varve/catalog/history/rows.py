@@ -27,7 +27,11 @@ class Pin:
 
 @dataclass(frozen=True, slots=True)
 class PastBatch:
-    """Everything that the catalog holds of one batch, in any state."""
+    """Everything that the catalog holds of one batch, in any state.
+
+    Attributes:
+        environment: in which it was computed, if it was never current in production; "" otherwise.
+    """
 
     partition: str
     batch_id: BatchId
@@ -46,6 +50,7 @@ class PastBatch:
     swept_at: dt.datetime | None
     failure: str | None
     pins: tuple[Pin, ...]
+    environment: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +127,7 @@ def past_batch_of(row: Sequence[Any]) -> PastBatch:
     """Reads a row of BATCHES."""
     (
         partition, batch_id, state, is_current, run_id, rows, size, files, content, statistics, location,
-        started, published, retired, swept, failure, pins,
+        started, published, retired, swept, failure, pins, environment,
     ) = row  # fmt: skip
     return PastBatch(
         partition=partition,
@@ -145,4 +150,5 @@ def past_batch_of(row: Sequence[Any]) -> PastBatch:
             Pin(owner, reason, dt.datetime.fromisoformat(expires) if expires else None)
             for owner, reason, expires in pins
         ),
+        environment=environment,
     )

@@ -6,7 +6,8 @@ BATCHES = """
     select b.partition, b.batch_id, b.state, c.batch_id is not null, b.run_id, b.rows, b.bytes, b.files, b.content,
         b.statistics, b.location, b.started_at, b.published_at, b.retired_at, b.swept_at, b.failure,
         (select coalesce(json_agg(json_build_array(p.owner, p.reason, p.expires_at) order by p.owner), '[]')
-         from varve.valid_pin p where (p.dataset, p.partition, p.batch_id) = (b.dataset, b.partition, b.batch_id))
+         from varve.valid_pin p where (p.dataset, p.partition, p.batch_id) = (b.dataset, b.partition, b.batch_id)),
+        case when b.published_at is null then b.environment else '' end
     from varve.batch b left join varve.current c using (dataset, partition, batch_id)
     where b.dataset = %s and (%s::text[] is null or b.partition = any(%s))
         and (%s::text[] is null or b.run_id = any(%s))

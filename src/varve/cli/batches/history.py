@@ -138,6 +138,7 @@ def show_history(console: Console, dataset_name: str, lines: Sequence[dict[str, 
     table.columns[columns.index("run")].no_wrap = True
     for row in lines[:limit]:
         remarks = [f"pinned by {pin['owner']}: {pin['reason']}" for pin in row["pins"]]
+        remarks += [f"made in environment {row['environment']}, never current"] if row["environment"] else []
         remarks += [str(row["failure"]).splitlines()[0]] if row["failure"] else []
         state = f"[bold green]{row['state']}[/]" if row["is_current"] else row["state"]
         size = "" if row["bytes"] is None else size_text(row["bytes"])
@@ -216,6 +217,7 @@ def batch_values(batch: PastBatch) -> dict[str, Any]:
         "retired_at": _text(batch.retired_at),
         "swept_at": _text(batch.swept_at),
         "failure": batch.failure,
+        "environment": batch.environment,
         "pins": [
             {"owner": pinned.owner, "reason": pinned.reason, "expires_at": _text(pinned.expires_at)}
             for pinned in batch.pins

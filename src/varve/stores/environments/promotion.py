@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
 from varve.catalog.code.promotions import PromotionPlan
-from varve.model.errors import VarveError, counted, some
+from varve.model.errors import VarveError, counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -161,4 +161,5 @@ def _some(listed: Listed) -> str:
         f"{name} {path}: {reason}" if path else f"{name}: {reason}"
         for name, paths in listed.items() for path, reason in paths.items()
     ]  # fmt: skip
-    return some(texts, limit=3)
+    # Reasons have commas of their own.
+    return "; ".join([*texts[:3], *([f"and {len(texts) - 3} more"] if len(texts) > 3 else [])])

@@ -88,7 +88,7 @@ def test_each_save_is_checked_and_a_broken_file_is_watched_on(folder: Path) -> N
     file, module = folder / "assets" / "sales.sql", folder / "assets" / "other.py"
     with watching(folder) as watched:
         first = watched.until("Ctrl-C ends it.")
-        assert "1 SQL datasets, no problems." in first
+        assert "1 SQL dataset, no problems." in first
         assert first[-2].endswith(" s)")
         file.write_text(FILE.replace("STRING", "STRINGS"))
         broken = watched.until("Ctrl-C ends it.")
@@ -97,7 +97,7 @@ def test_each_save_is_checked_and_a_broken_file_is_watched_on(folder: Path) -> N
         assert " problems (" in broken[-2]
         # A dataset that a module adds, and one that cannot be imported.
         file.write_text(FILE)
-        assert "1 SQL datasets, no problems." in watched.until("Ctrl-C ends it.")
+        assert "1 SQL dataset, no problems." in watched.until("Ctrl-C ends it.")
         reader = FILE.replace("shop.sales (product STRING)", "shop.read").replace(
             "EXTERNAL;", "AS SELECT n FROM shop.other WHERE other.day = today;"
         )
@@ -128,7 +128,7 @@ def test_a_calendar_that_is_saved_is_checked(folder: Path, place: str) -> None:
     with watching(folder) as watched:
         assert watched.until("Ctrl-C ends it.")[0].startswith(f"{Path(place, 'own.calendar')}:2:")
         calendar.write_text("2026-11-02\n2026-11-03\n")
-        assert "1 SQL datasets, no problems." in watched.until("Ctrl-C ends it.")
+        assert "1 SQL dataset, no problems." in watched.until("Ctrl-C ends it.")
 
 
 def test_what_editors_lay_beside_a_file_is_not_watched(folder: Path) -> None:

@@ -18,7 +18,7 @@ from varve.cli.files.roles import refuse_missing_roles
 from varve.cli.problems.broken import broken_values, show_broken
 from varve.dagster.assets.sql_folders import sql_datasets, usable
 from varve.dagster.discovery import graph_of_folder
-from varve.model.errors import VarveError
+from varve.model.errors import VarveError, counted
 from varve.sql.cache import Cache
 from varve.sql.checks.zones import name_hints, zone_hints
 from varve.sql.code.own_files import files_of
@@ -142,7 +142,7 @@ def _print_check(
         text = str(hint).replace(f"{hint.place}: ", f"{hint.place}: hint: ", 1)
         console.print(text, highlight=False, markup=False, soft_wrap=True)
     if not problems and not modules and not markdown and (comparison is None or comparison.harmless):
-        console.print(f"{len(files)} SQL datasets, no problems.", highlight=False)
+        console.print(f"{counted(len(files), 'SQL dataset')}, no problems.", highlight=False)
 
 
 def fmt(console: Console, paths: Sequence[Path], *, only_check: bool) -> None:

@@ -8,6 +8,7 @@ Not here: one column of text or date, which is the key itself (key_format.py), a
 
 from __future__ import annotations
 
+import datetime as dt
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -50,6 +51,8 @@ _EXAMPLES = {
     ColumnType.DATE: "CAST({t} AS DATE)",
     ColumnType.TIMESTAMP: "{t} itself",
 }
+# A boolean is an int, and a moment a date.
+_KINDS = {bool: "a boolean", int: "a whole number", str: "a text", dt.datetime: "a moment", dt.date: "a date"}
 
 
 @dataclass(frozen=True)
@@ -103,7 +106,6 @@ def _column(plain: TimeDimension, series: TimeSeries, value: PartitionValue, com
     if None in values:
         raise ColumnError(value.span, f"{name} is NULL at {at}; no partition is named by NULL.")
     kind = ColumnType(declared)
-    kinds = {int: "a whole number", str: "a text", bool: "a boolean"}.get(type(values[0]), type(values[0]).__name__)
     for form in dict.fromkeys([*date_formats(value.expression), *_TEXTS]) if kind == "STRING" else _FORMS[kind]:
         column = TimeColumn(name, form, kind)
         dimension = TimeDimension(plain.name, plain.tiling, plain.start, plain.end, columns=(column,))
@@ -116,10 +118,12 @@ def _column(plain: TimeDimension, series: TimeSeries, value: PartitionValue, com
         except VarveError:
             # The type cannot hold what the form writes.
             continue
-    example = _EXAMPLES[kind].format(t=series.variable)
+    example, first = _EXAMPLES[kind].format(t=series.variable), values[0]
+    kind_found = next((words for type_, words in _KINDS.items() if isinstance(first, type_)), type(first).__name__)
+    found = repr(first) if isinstance(first, str) else str(first)
     raise ColumnError(
         value.span,
-        f"{name} is declared {declared}, and its expression is {kinds}, {values[0]!r} at {at}: that is no part of the "
+        f"{name} is declared {declared}, and its expression is {kind_found}, {found} at {at}: that is no part of the "
         f"start of a window which can be read back as {declared}; write {example}.",
     )
 

@@ -52,6 +52,26 @@ def test_a_type_that_only_spark_can_tell_is_compared_with_the_declared_one(spark
     assert "long is declared ARRAY<STRING>, but Spark says that the query gives ARRAY<INT>" in message
 
 
+@pytest.mark.parametrize(
+    ("expression", "kind"),
+    [
+        ("today COLLATE UTF8_LCASE", "STRING COLLATE UTF8_LCASE"),
+        ("ARRAY(today COLLATE UTF8_LCASE)", "ARRAY<STRING COLLATE UTF8_LCASE>"),
+        ("PARSE_JSON('[1]')", "VARIANT"),
+        ("MAKE_DT_INTERVAL(nb)", "INTERVAL DAY TO SECOND"),
+    ],
+)
+def test_a_column_of_a_type_that_no_store_has_is_told_at_its_place(
+    spark: SparkSession, expression: str, kind: str
+) -> None:
+    body = f"AS SELECT {expression} AS odd FROM b.root WHERE root.day = today"
+    ((place, message),) = spark_problems(spark, "odd STRING", body)
+    assert (place, message) == (
+        "one.sql:1:23",
+        f"odd is {kind} to Spark, and no store has columns of this type; write CAST(... AS STRING) AS odd.",
+    )
+
+
 def test_what_spark_refuses_is_told_in_its_words_at_the_query(spark: SparkSession) -> None:
     ((place, message),) = spark_problems(
         spark, "n INT", "AS SELECT NO_SUCH_FUNCTION(nb) AS n FROM b.root WHERE root.day = today"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
-from varve.model.errors import nearest
+from varve.model.errors import VarveError, nearest
 from varve.model.schema import ColumnType
 from varve.sql.checks.problems import fits
 from varve.sql.evaluate.constants import literal_text
@@ -84,6 +84,9 @@ def columns_by_spark(spark: SparkSession, question: Question) -> dict[str, str] 
             sql.name_span,
             f"{empty[0]} is NULL in every row, and has no type; write CAST(NULL AS STRING) AS {empty[0]}.",
         )
+    if not isinstance(kinds, Problem):
+        unstored = [_not_stored(name, kind) for name, kind in kinds.items() if not _is_stored(kind)]
+        return sql.problem(sql.name_span, " ".join(unstored)) if unstored else kinds
     return kinds
 
 
@@ -173,6 +176,8 @@ def _column_problems(asset: SqlAsset, kinds: Mapping[str, str]) -> Iterator[Prob
                 spans.get(column.name, sql.name_span),
                 f"to Spark the query has no column {column.name}.{nearest(column.name, kinds)}",
             )
+        elif not _is_stored(kind):
+            yield sql.problem(spans.get(column.name, sql.name_span), _not_stored(column.name, kind))
         elif kind != "VOID" and not fits(kind, str(column.type)):
             yield sql.problem(
                 spans.get(column.name, sql.name_span),
@@ -181,7 +186,13 @@ def _column_problems(asset: SqlAsset, kinds: Mapping[str, str]) -> Iterator[Prob
             )
     for output in asset.compiled.outputs:
         kind = kinds.get(output.name.lower())
-        if kind is not None and output.verified and UNKNOWN not in kind and ColumnType(output.type) != kind:
+        if (
+            kind is not None
+            and _is_stored(kind)
+            and output.verified
+            and UNKNOWN not in kind
+            and ColumnType(output.type) != kind
+        ):
             yield sql.problem(
                 spans.get(output.name, sql.name_span),
                 f"{output.name} was inferred to be {output.type.upper()}, but Spark says {kind}: please report the "
@@ -239,7 +250,23 @@ def _column_types(
 
 
 def _type_name(kind: str) -> str:
-    return "VOID" if kind == "void" else str(ColumnType(kind))
+    """Return the name of a type in upper case, also of one that no store has, as VARIANT or a text with a collation."""
+    try:
+        return str(ColumnType(kind))
+    except VarveError:
+        return kind.upper()
+
+
+def _is_stored(kind: str) -> bool:
+    """Whether a column of a dataset may have this type; of VOID others say that it is none."""
+    try:
+        return kind == "VOID" or bool(ColumnType(kind))
+    except VarveError:
+        return False
+
+
+def _not_stored(name: str, kind: str) -> str:
+    return f"{name} is {kind} to Spark, and no store has columns of this type; write CAST(... AS STRING) AS {name}."
 
 
 def _column_names(dataset: Dataset) -> list[str]:

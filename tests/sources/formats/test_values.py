@@ -64,6 +64,10 @@ def value(text: str, kind: str, spelling: Spelling | None = None) -> Any:
         ("1e2", "DECIMAL(10,2)", Decimal("100.00")),
         ("1.239", "DECIMAL(10,2)", "it has more than 2 digits after the point"),
         ("123456789.00", "DECIMAL(10,2)", "it has more than 8 digits before the point"),
+        ("9888244515508103224771869364016269889566", "DECIMAL(38,0)", "it has more than 38 digits before the point"),
+        ("1234567890123456789012.5", "DECIMAL(38,18)", "it has more than 20 digits before the point"),
+        ("7.00", "DECIMAL(38,38)", "it has more than 0 digits before the point"),
+        ("99999999999999999999999999999999999999", "DECIMAL(38,0)", Decimal("9" * 38)),
         ("NaN", "DECIMAL(10,2)", ""),
         (" +7 ", "INT", 7),
         ("2147483648", "INT", ""),
@@ -232,6 +236,26 @@ def test_parquet_is_read_by_name_and_refused_by_row() -> None:
         read(parquet(a=pa.array([1]), b=pa.array([1]), d=pa.array([1])), columns, "parquet")
     with pytest.raises(BadFile, match="parquet"):
         read(content[:-10], columns, "parquet")
+
+
+@pytest.mark.parametrize(
+    ("number", "in_file", "declared", "digits"),
+    [
+        ("5000000000000000000000", pa.decimal128(38, 0), "DECIMAL(38,18)", 20),
+        ("7.32", pa.decimal128(5, 2), "DECIMAL(38,38)", 0),
+        ("0.32", pa.decimal128(5, 2), "DECIMAL(38,38)", None),
+        ("12.5", pa.decimal128(38, 10), "DECIMAL(38,18)", None),
+    ],
+)
+def test_a_decimal_of_parquet_with_more_digits_than_the_declared_one_is_refused(
+    number: str, in_file: pa.DataType, declared: str, digits: int | None
+) -> None:
+    chunk = read(parquet(a=pa.array([Decimal(number)], in_file)), wanted(a=declared), "parquet")
+    if digits is None:
+        assert (chunk.columns[0].to_pylist(), chunk.problems) == ([Decimal(number)], [])
+    else:
+        (problem,) = chunk.problems
+        assert problem.words.endswith(f"is not of type {declared}: it has more than {digits} digits before the point")
 
 
 def test_the_oldest_moments_of_parquet_are_read_with_all_their_digits() -> None:

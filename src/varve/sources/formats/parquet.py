@@ -18,7 +18,7 @@ from varve.sources.formats import objects
 from varve.sources.formats.checks import TEXT_CHARACTERS, shown
 from varve.sources.formats.chunk import CHUNK_CHARACTERS, CHUNK_ROWS, Chunk, ChunkBuilder, refusal
 from varve.sources.formats.file_reading import BadFile, DeclaredColumn, FileReading, refuse_columns
-from varve.sources.formats.texts import reason_of
+from varve.sources.formats.texts import MOST_DECIMAL_DIGITS, reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -129,9 +129,16 @@ def _cast(values: pa.Array, column: DeclaredColumn, reading: FileReading) -> pa.
     local = instants and (values.type.tz is None) != (column.kind.tz is None)
     from_binary = kinds.is_floating(values.type) and not kinds.is_float64(column.kind)
     to_binary = kinds.is_floating(column.kind) and not kinds.is_floating(values.type)
-    if local or from_binary or to_binary or kinds.is_nested(column.kind):
+    if local or from_binary or to_binary or kinds.is_nested(column.kind) or _may_overflow(values.type, column.kind):
         raise pa.ArrowInvalid(reading.spelling.timezone)
     return values.cast(column.kind)
+
+
+def _may_overflow(file_type: pa.DataType, declared: pa.DataType) -> bool:
+    """Whether a decimal number may get more digits, by those that are added after the point, than Arrow counts."""
+    if not (pa.types.is_decimal(file_type) and pa.types.is_decimal(declared)):
+        return False
+    return bool(file_type.precision + max(0, declared.scale - file_type.scale) > MOST_DECIMAL_DIGITS)
 
 
 def _compatible(file_type: pa.DataType, declared: pa.DataType) -> bool:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 NOT_TEXT = "\udc80"
 _BLANK = " \t\n\r\x0b\x0c"
 _DECIMAL_PLACES = 200
+# With more of them, those that the type adds after the point included, Arrow's numbers overflow without an error.
+MOST_DECIMAL_DIGITS = 38
 _MICROSECONDS = 6
 _TRUE = frozenset({"true", "t", "yes", "y", "1"})
 _FALSE = frozenset({"false", "f", "no", "n", "0"})
@@ -134,6 +136,8 @@ class TextReader:
         else:
             form = ""
         if not form or kinds.is_binary(kind) or kinds.is_nested(kind) or not _all(array, form):
+            return None
+        if kinds.is_decimal(kind) and not _surely_fit(array, kind):
             return None
         return self._floats(array) if kinds.is_floating(kind) else array.cast(kind)
 
@@ -303,6 +307,12 @@ def _matching(form: re.Pattern[str], text: str) -> str:
     if not form.fullmatch(text):
         raise ValueError(text)
     return text
+
+
+def _surely_fit(array: pa.Array, kind: pa.DataType) -> bool:
+    """Whether no number has more digits than Arrow counts: beyond 38 of them it goes on with another number."""
+    longest = pc.max(pc.utf8_length(array)).as_py() or 0
+    return bool(longest + kind.scale <= MOST_DECIMAL_DIGITS)
 
 
 def _all(array: pa.Array, form: str) -> bool:

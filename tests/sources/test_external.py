@@ -193,6 +193,17 @@ def test_rows_are_read_whole_by_this_process_and_by_tasks_of_spark(shop: Shop, m
         ("product INT, price STRING", "", "product is declared INT, found text; price is declared STRING, found num"),
         (COLUMNS, 'update "Sales".receipts set price = 0.125', "holds a value that does not fit"),
         (COLUMNS, "update \"Sales\".receipts set price = 'NaN'", "holds a value that does not fit"),
+        # Arrow's own arithmetic makes other numbers of these.
+        (
+            "price DECIMAL(38, 0)",
+            'update "Sales".receipts set price = 9888244515508103224771869364016269889566',
+            "holds a value that does not fit: column price: Decimal type with precision 40 does not fit",
+        ),
+        (
+            "price DECIMAL(38, 18)",
+            'update "Sales".receipts set price = 123456789012345678901234567890.5',
+            "holds a value that does not fit: column price: ",
+        ),
         (
             "at TIMESTAMP",
             "update \"Sales\".receipts set at = 'infinity'",

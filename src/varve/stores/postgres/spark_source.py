@@ -116,9 +116,32 @@ def fetch(url: str, queries: Sequence[str], schema: pa.Schema) -> Iterator[pa.Re
             for query in queries[first : first + _QUERIES_A_TRANSACTION]:
                 cursor.execute(query)
                 for batch in cursor.fetch_record_batch():
-                    # numeric arrives as text, which is exact.
-                    yield batch.rename_columns(schema.names).cast(schema)
+                    yield typed(batch.rename_columns(schema.names), schema)
             connection.commit()
+
+
+def typed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The rows in the schema's types. Raises ArrowInvalid for a value that does not fit.
+
+    A numeric arrives as text, which is exact. Where one has more digits than Arrow counts, Arrow makes another number
+    of it without an error, so that Python converts such columns.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    for place, column in enumerate(schema):
+        if not pa.types.is_decimal(column.type):
+            continue
+        # The driver has a type of its own for it.
+        texts = batch.column(place).cast(pa.string())
+        too_long = rf"^-?[1-9][0-9]{{{column.type.precision - column.type.scale}}}|[0-9.]{{40}}"
+        if pc.any(pc.match_substring_regex(texts, too_long)).as_py():
+            numbers = [None if text is None else Decimal(text) for text in texts.to_pylist()]
+            try:
+                batch = batch.set_column(place, column, pa.array(numbers, column.type))
+            except pa.ArrowInvalid as error:
+                raise pa.ArrowInvalid(f"column {column.name}: {error}") from None
+    return batch.cast(schema)
 
 
 def condition_of(pushed: Filter) -> str | None:

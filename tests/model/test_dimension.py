@@ -251,6 +251,11 @@ def test_an_unknown_static_key_names_the_ones_there_are() -> None:
     assert list(ORIGIN.keys()) == ["EWR", "JFK", "LGA"]
 
 
+def test_a_key_that_looks_like_another_one_says_so() -> None:
+    with pytest.raises(UnknownPartition, match=r"It looks like Île, and spells .* as macOS does; write '\\xcele'\.$"):
+        StaticDimension("store", ("Île", "Oslo")).parse("I\u0302le")
+
+
 def test_two_time_dimensions_are_refused() -> None:
     with pytest.raises(VarveError, match=r"dimension hour: more than one time dimension, day and hour"):
         Partitioning((DAY, HOUR)).check()

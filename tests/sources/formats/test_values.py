@@ -241,7 +241,7 @@ def test_parquet_is_read_by_name_and_refused_by_row() -> None:
 @pytest.mark.parametrize(
     ("number", "in_file", "declared", "digits"),
     [
-        ("5000000000000000000000", pa.decimal128(38, 0), "DECIMAL(38,18)", 20),
+        ("777000000000000000000", pa.decimal128(38, 0), "DECIMAL(38,18)", 20),
         ("7.32", pa.decimal128(5, 2), "DECIMAL(38,38)", 0),
         ("0.32", pa.decimal128(5, 2), "DECIMAL(38,38)", None),
         ("12.5", pa.decimal128(38, 10), "DECIMAL(38,18)", None),
@@ -289,6 +289,11 @@ def test_a_column_that_a_file_has_twice_is_named() -> None:
 def test_columns_that_are_not_declared_and_left_out_may_all_have_one_name_or_none() -> None:
     (column,) = read(b"x,a,x,,\n1,2,3,,\n", wanted(a="INT"), extra=True).columns
     assert column.to_pylist() == [2]
+
+
+def test_names_of_columns_with_nothing_but_blanks_wrong_are_told_in_quotes() -> None:
+    with pytest.raises(BadFile, match=r"missing a; not declared ' a', ''\.$"):
+        read(b" a,b,\n1,2,\n", wanted(a="INT", b="INT"))
 
 
 @pytest.mark.timeout(20)

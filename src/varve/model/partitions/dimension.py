@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+import unicodedata
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -94,6 +95,17 @@ class StaticDimension(_OneColumn):
     def _by_text(self) -> dict[str, Value]:
         return {text_of(member): member for member in self.members}
 
+    @cached_property
+    def _by_composed(self) -> dict[str, str]:
+        return {unicodedata.normalize("NFC", text): text for text in self._by_text}
+
+    def _same_letters(self, text: str) -> str:
+        """What to write in place of a text that looks like a key and has other characters; "" where none does."""
+        key = None if text.isascii() else self._by_composed.get(unicodedata.normalize("NFC", text))
+        if key is None:
+            return ""
+        return f" It looks like {key}, and spells its accents by other characters, as macOS does; write {key!a}."
+
     def check(self) -> None:
         """Raise VarveError with what is wrong and what to write instead."""
         check_name(self.name)
@@ -128,6 +140,7 @@ class StaticDimension(_OneColumn):
         if text not in self._by_text:
             raise UnknownPartition(
                 f"{text!r} is no key of dimension {self.name}, which has {some(self.members, limit=8)}."
+                f"{self._same_letters(text)}"
             )
         return self._by_text[text]
 

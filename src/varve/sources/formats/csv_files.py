@@ -80,7 +80,9 @@ def _header_problem(names: Sequence[str], reading: FileReading) -> str:
     # Of the others several may have one name, or none, as behind separators at the end of each line.
     twice = sorted({name for name in names if name in reading.known_names and list(names).count(name) > 1})
     differences = [f"missing {', '.join(missing)}"] if missing else []
-    differences += [f"not declared {', '.join(extra)}"] if extra and not reading.extra else []
+    # Where blanks are all that is wrong with a name, or there is none, nobody sees it without quotes.
+    shown = [name if name and name == name.strip() else repr(name) for name in extra]
+    differences += [f"not declared {', '.join(shown)}"] if extra and not reading.extra else []
     differences += [f"twice {', '.join(twice)}"] if twice and not differences else []
     if not differences and reading.header == "in order" and [name for name in names if name in wanted] != wanted:
         differences = ["another order"]

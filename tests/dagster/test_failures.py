@@ -18,7 +18,7 @@ from varve.dagster.internal import only_step
 from varve.dagster.partitions.definitions import dataset_partitions_def
 from varve.dagster.runs import failures as explain
 from varve.dagster.runs.builds import Builds
-from varve.dagster.runs.failures import StepFailure
+from varve.dagster.runs.failures import StepFailure, step_failures
 from varve.dagster.runs.spark import SparkResource
 from varve.model.batch import StagedBatch
 from varve.model.dataset import Dataset, StoreKind
@@ -232,3 +232,26 @@ def test_a_run_that_failed_is_told_by_its_cause_and_not_by_its_step() -> None:
     result = one_step.execute_in_process(raise_on_error=False, run_config=RUN_CONFIG)
     assert failure_reason(result).endswith("shop.sales: another run is building day=2026-09-07. Wait for it.")
     assert "executing op" not in failure_reason(result)
+
+
+def test_a_run_that_was_cancelled_says_so_and_not_the_name_of_a_class(
+    catalog: Catalog, instance: dg.DagsterInstance, staged: OpenBuild
+) -> None:
+    @dg.op
+    def cancelled() -> None:
+        raise dg.DagsterExecutionInterruptedError
+
+    @dg.job
+    def one_step() -> None:
+        cancelled()
+
+    with pytest.raises(dg.DagsterExecutionInterruptedError):
+        one_step.execute_in_process(instance=instance, run_id="7e3a6c1e-6d0f-4c57-9a53-2b1d1f0f0a11")
+    failures = step_failures(instance, "7e3a6c1e-6d0f-4c57-9a53-2b1d1f0f0a11")
+    assert failures["cancelled"].reason.startswith("the run was interrupted: somebody has cancelled it")
+    builds, _ = failed_run({})
+    # Where it publishes, the error is at hand, without a message.
+    builds.abandon(staged, dg.DagsterExecutionInterruptedError(), discard=False)
+    statement = "select distinct failure from varve.batch where dataset = %s and batch_id = %s"
+    of_build = (staged.build.dataset.name, staged.build.batch_id.millis)
+    assert catalog.connection.execute(statement, of_build).fetchall() == [(failures["cancelled"].reason,)]

@@ -35,7 +35,7 @@ from varve.dagster.internal import (
 from varve.dagster.partitions.asked import asked_keys
 from varve.dagster.partitions.dynamic_sets import PartitionSets
 from varve.dagster.runs import atomic_publish
-from varve.dagster.runs.failures import StepFailure
+from varve.dagster.runs.failures import StepFailure, failure_text
 from varve.dagster.runs.telling import Telling
 from varve.model.errors import (
     NOTHING_LOST,
@@ -58,7 +58,6 @@ from varve.planning.requested import (
 from varve.services.outages import is_outage
 from varve.services.postgres import connect
 from varve.services.settings import ContentHash
-from varve.stores.frames import spark_says
 from varve.stores.open import open_store
 from varve.stores.open_build import OpenBuild
 
@@ -327,7 +326,7 @@ class Builds:
         `blamed` are the partitions that have failed, with reasons of their own, where that is known: the others are
         forgotten.
         """
-        reason, outage = error if isinstance(error, StepFailure) else (spark_says(error), is_outage(error))
+        reason, outage = error if isinstance(error, StepFailure) else (failure_text(error), is_outage(error))
         # Errors of the clean-up are suppressed: the first failure is the one to report, and no reader sees the rest.
         for build_or_rejected in opened.with_rejected:
             with contextlib.suppress(psycopg.Error, OSError):

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 _ASK_SECONDS = 10.0
 # The metadata of a failure by which the process that notes it knows an outage: it sees Dagster's records alone.
 OUTAGE_METADATA = "varve/outage"
+# What Dagster raises in a run that is cancelled has no message; `varve why` and the history show this one.
+_INTERRUPTED = "the run was interrupted: somebody has cancelled it, or its process was told to end"
 _OUR_ERRORS = {name for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, VarveError)}
 
 
@@ -166,6 +168,13 @@ class StepFailure(NamedTuple):
     outage: bool = False
 
 
+def failure_text(error: BaseException) -> str:
+    """Return why a build is given up, as text; never empty."""
+    if isinstance(error, dg.DagsterExecutionInterruptedError | KeyboardInterrupt):
+        return _INTERRUPTED
+    return spark_says(error) or type(error).__name__
+
+
 def step_failures(instance: dg.DagsterInstance, run_id: str) -> dict[str, StepFailure]:
     """Return why steps of a run have failed so far, by the key of the step."""
     failures = {}
@@ -180,6 +189,8 @@ def step_failures(instance: dg.DagsterInstance, run_id: str) -> dict[str, StepFa
         # The message of an error of ours is complete; of others the first one in time says most.
         ours = [_text_of(cause) for cause in causes if cause.cls_name in _OUR_ERRORS]
         others = [cause.to_string().strip().split("\n\nStack Trace")[0] for cause in causes[-1:]]
+        if any(cause.cls_name == dg.DagsterExecutionInterruptedError.__name__ for cause in causes):
+            others = [_INTERRUPTED]
         description = user_data.description if user_data else None
         failures[event.step_key] = StepFailure(description or next(iter([*ours, *others]), ""), outage)
     return failures

@@ -109,3 +109,29 @@ def test_no_sweep_forgets_an_environment_that_somebody_uses_again_meanwhile(
     with workbench.catalog().connection as connection:
         names = {environment.name for environment in Environments(connection).all()}
     assert {name for name in names if name.endswith(shop.db)} == {f"used_{shop.db}"}
+
+
+def test_no_sweep_deletes_what_readers_are_shown_and_a_restored_catalog_does_not_know(
+    tmp_path: Path, workbench: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = Shop.at(tmp_path, workbench, monkeypatch)
+    before = shop.sell(DAY, [(1, "pen", "1.00")])
+    since = shop.sell(DAY, [(1, "pen", "2.00")])
+    with workbench.catalog().connection as connection:
+        # A backup from between the two: nothing in the catalog is of the second.
+        for statement in (
+            "update varve.current set batch_id = %(before)s, projected_batch_id = %(before)s where dataset = %(name)s",
+            "update varve.batch set state = 'published', retired_at = null where batch_id = %(before)s",
+            "delete from varve.batch where dataset = %(name)s and batch_id = %(since)s",
+        ):
+            ids = {"before": before.batch_id.millis, "since": since.batch_id.millis, "name": f"{shop.db}.sales"}
+            connection.execute(statement, ids)
+    sweep = ("sweep", "shop.sales", "--older-than", "0", "--orphans-older-than", "0")
+    (problem,) = shop.json(*sweep)["problems"]
+    assert f"{shop.db}.sales: the Hive table shows day={DAY} at batches that the catalog does not know" in problem
+    assert Path(since.location).exists()
+    shop.json("repair", "shop.sales")
+    assert shop.json(*sweep)["problems"] == []
+    assert not Path(since.location).exists()
+    prices = workbench.spark.sql(f"select price from {shop.db}.sales where day = '{DAY}'").collect()
+    assert [str(row.price) for row in prices] == ["1.00"]

@@ -108,6 +108,11 @@ class ProjectionProgress:
         self.connection.execute(statements.FORGET_SHOWN, (dataset, list(wrong)))
         self.connection.execute(statements.SHOWN_WITHOUT, (dataset, list(extra)))
 
+    def unknown(self, dataset: str, batch_ids: Iterable[int]) -> set[int]:
+        """Those of the ids by which the catalog knows no batch of the dataset."""
+        parameters = {"dataset": dataset, "ids": list(batch_ids)}
+        return {batch_id for (batch_id,) in self.connection.execute(statements.UNKNOWN, parameters)}
+
     def forget_projection(self, dataset: str) -> None:
         """Record that the projection shows nothing: its table was lost."""
         self.connection.execute(statements.FORGET_PROJECTION, (dataset,))

@@ -230,6 +230,10 @@ SHOWN_WITHOUT = """
     insert into varve.withdrawn (dataset, partition) select %s, partition from unnest(%s::text[]) as partition
     on conflict do nothing
 """
+UNKNOWN = """
+    select id from unnest(%(ids)s::bigint[]) as id
+    where not exists (select from varve.batch where dataset = %(dataset)s and batch_id = id)
+"""
 FORGET_PROJECTION = "update varve.current set projected_batch_id = null where dataset = %s"
 LOCK_PROJECTION = "select pg_advisory_lock(hashtextextended('projection of ' || %s, 0))"
 UNLOCK_PROJECTION = "select pg_advisory_unlock(hashtextextended('projection of ' || %s, 0))"

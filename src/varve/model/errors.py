@@ -73,6 +73,10 @@ class NotKept(VarveError):
     """A batch that was asked for was swept, or was never published."""
 
 
+class StillShown(VarveError):
+    """Readers are shown data that the catalog does not know, so that no sweep may delete it."""
+
+
 class VerifyFailed(VarveError):
     """The data in the store differs from the data that was computed."""
 

@@ -21,7 +21,7 @@ from varve.cli.context import chosen_graph, chosen_settings
 from varve.cli.environments.work import drop_expired
 from varve.cli.selection import refuse_of_others
 from varve.dagster.runs.telling import tell_killed
-from varve.model.errors import VarveError
+from varve.model.errors import StillShown, VarveError
 from varve.project import NoProject
 from varve.stores.catching_up import catch_up
 from varve.stores.open import open_store
@@ -248,12 +248,13 @@ def _reported_leftovers(report: Report, store: Store, dataset: str | None, horiz
 def _delete(report: Report, store: Store, dataset: str, locations: Sequence[str]) -> set[str]:
     """Delete the data at these locations, and return the locations that are deleted.
 
-    An error at one location is added to the report, and the others are deleted all the same.
+    An error at one location is added to the report, and the others are deleted all the same. Where readers are still
+    shown one of them, none is.
     """
     try:
         store.sweep(dataset, locations)
     except VarveError as error:
-        if len(locations) == 1:
+        if len(locations) == 1 or isinstance(error, StillShown):
             report.problems.append(str(error))
             return set()
         return {deleted for location in locations for deleted in _delete(report, store, dataset, [location])}

@@ -12,18 +12,20 @@ import logging
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
+from varve.catalog.code.generations import Generations, dataset_of
 from varve.catalog.rows import declaration
-from varve.model.errors import NOTHING_LOST, VarveError
+from varve.model.errors import NOTHING_LOST, StillShown, VarveError, some
 from varve.model.partitions.key import WHOLE, escape, parse_path
 from varve.services.files import open_files
 from varve.services.jvm.class_path import PARTITIONS
 from varve.stores.folders import metastore
+from varve.stores.folders.clean import batch_of
 from varve.stores.frames import column_type, described_location, spark_errors
 from varve.stores.lake import statements
 from varve.stores.lake.statements import table_name
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -61,6 +63,27 @@ def shown(spark: SparkSession, dataset: Dataset, uris: str | None = None) -> dic
         path = "/".join(f"{name}={escape(value)}" for name, value in values)
         locations[path] = folders.pop() if len(folders) == 1 else _described_location(spark, dataset, spelling)
     return locations
+
+
+def refuse_shown(
+    spark: Callable[[], SparkSession], catalog: Catalog, dataset_name: str, folders: Iterable[str], uris: str | None
+) -> None:
+    """Raise StillShown where the table shows one of these folders, and the catalog knows no batch of its id.
+
+    A catalog that was restored from a backup knows neither what was published since, nor that the table shows it.
+    """
+    unknown = catalog.unknown(dataset_name, [found for folder in folders if (found := batch_of(folder)) is not None])
+    published = Generations(catalog.connection).published([dataset_name]).get(dataset_name) if unknown else None
+    if published is None:
+        return
+    dataset = dataset_of(dataset_name, published.store, published.declaration)
+    wrong = [path for path, location in shown(spark(), dataset, uris).items() if batch_of(location) in unknown]
+    if wrong:
+        raise StillShown(
+            f"{dataset}: the Hive table shows {some(sorted(wrong))} at batches that the catalog does not know, as "
+            "after it was restored from a backup. Of what belongs to no batch of the dataset nothing was deleted. "
+            f"`varve repair {dataset}` lets the table show what is current; then sweep again."
+        )
 
 
 def _folders_by_files(spark: SparkSession, dataset: Dataset) -> dict[tuple[str, ...], set[str]]:

@@ -151,10 +151,14 @@ class LakeStore:
             )
 
     def sweep(self, dataset_name: str, locations: Sequence[str]) -> None:
-        """See `Store.sweep`: no Iceberg snapshot may have files that are gone, so that it goes first."""
+        """See `Store.sweep`: no Iceberg snapshot may have files that are gone, so that it goes first.
+
+        Raises StillShown where the Hive table shows folders of which the catalog knows no batch.
+        """
         metadata = [location for location in locations if iceberg_clean.is_metadata(location)]
         batches = [location for location in locations if location not in set(metadata)]
         clean.refuse_others(self.layout, batches)
+        projection.refuse_shown(self.spark, self.catalog, dataset_name, batches, self.metastore)
         if self.iceberg is not None:
             if metadata:
                 iceberg_clean.remove(self.iceberg, dataset_name, metadata)

@@ -33,7 +33,7 @@ def test_reasons_in_a_history() -> None:
     batch = {
         "partition": "day=2026-11-01", "batch_id": 1, "started_at": "2026-11-02T00:00:00", "state": "published",
         "is_current": True, "rows": 1, "bytes": 1, "run_id": "run", "failure": None,
-        "pins": [{"owner": "ann", "reason": TEXT}],
+        "environment": "", "pins": [{"owner": "ann", "reason": TEXT}],
     }  # fmt: skip
     history.show_history(console, "shop.sales", [batch], limit=10)
     assert TEXT in printed(console)

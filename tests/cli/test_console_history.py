@@ -11,6 +11,7 @@ from psycopg.types.json import Jsonb
 from tests.cli.console_project import HOSTILE, SCRIPT
 from tests.cli.test_console import REJECTED, text_of
 from varve.catalog.catalog import Catalog
+from varve.catalog.history import moves
 from varve.dagster.discovery import load_project
 from varve.model.batch import Input
 from varve.services.postgres import connect
@@ -88,12 +89,15 @@ def test_lineage_leads_both_ways(console: Console) -> None:
     assert "nothing was made from it" in nothing
 
 
-def test_a_publish_shows_everything_that_it_moved(console: Console) -> None:
+def test_a_publish_shows_everything_that_it_moved(console: Console, monkeypatch: pytest.MonkeyPatch) -> None:
     first = console.publish("sales", PARIS, "first")
     second = console.publish("sales", PARIS, "second")
     listed = console.page("/publishes")
     assert listed.index("/run/second") < listed.index("/run/first"), "the newest first"
     assert "There is none before that." in console.page("/publishes?before=1")
+    assert "Earlier ones" not in listed
+    monkeypatch.setattr(moves, "_ROWS", 1)
+    assert "Earlier ones" in console.page("/publishes")
     run = console.page("/run/second")
     assert f"{console.db}.sales 1 publish" in text_of(run)
     assert f"day=2026-11-01, store=Paris {first} {second} the same what differs" in text_of(run)

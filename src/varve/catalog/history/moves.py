@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     import psycopg
 
 # So many rows of publishes are grouped by their runs.
@@ -56,6 +58,12 @@ class Moves:
             }
             for run, kinds, reason, at, datasets, number, promoted in rows
         ]  # fmt: skip
+
+    def has_before(self, listed: Sequence[Mapping[str, Any]]) -> bool:
+        """Whether there are earlier ones than these."""
+        statement = "select exists (select from varve.publish where id < %s)"
+        row = self.connection.execute(statement, (min((each["id"] for each in listed), default=0),)).fetchone()
+        return row is not None and bool(row[0])
 
     def datasets_of(self, run_id: str) -> list[dict[str, Any]]:
         """The datasets of which a run has moved partitions, with their numbers."""

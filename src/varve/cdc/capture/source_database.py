@@ -277,9 +277,11 @@ def described(connection: psycopg.Connection, captured: CapturedTable) -> Source
     table = describe(connection, captured.source)
     if table is None:
         raise NeedsResnapshot(
-            f"{captured.dataset}: the source has no table {captured.source}: dropped, renamed, or another database. "
-            "Nothing was captured; the dataset serves its last exact state. Put it back, or declare where it is now "
-            f"and take a new snapshot: varve cdc resnapshot {captured.dataset}"
+            f"{captured.dataset}: the source, database {connection.info.dbname} on {connection.info.host}, has no "
+            f"table {captured.source}: misspelt, dropped, renamed, or another database. Nothing was captured; what the "
+            "dataset serves stays as it is. Put it back, or declare where it is, and take a snapshot: "
+            f"varve cdc bootstrap {captured.dataset}, or varve cdc resnapshot {captured.dataset} where it was captured "
+            "before."
         )
     row = connection.execute(_PUBLISHED, (captured.slot, table.oid)).fetchone()
     return replace(table, publication=row[0] if row else "")

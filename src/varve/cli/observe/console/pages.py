@@ -188,8 +188,10 @@ class Pages:
     def publishes(self, before: str = "") -> dict[str, Any]:
         """The last publishes, rollbacks and promotions, the newest first; those before one of them."""
         with _opened() as connection:
-            listed = Moves(connection).latest(_number_of(before, "a publish") if before else None)
-        return {"publishes": listed, "first": not before}
+            moves = Moves(connection)
+            listed = moves.latest(_number_of(before, "a publish") if before else None)
+            more = moves.has_before(listed)
+        return {"publishes": listed, "first": not before, "more": more}
 
     def run(self, run_id: str) -> dict[str, Any]:
         """Everything that a run, or a command, has published. Raises VarveError where it has published nothing."""

@@ -405,6 +405,20 @@ def test_a_change_of_debezium_has_its_place_in_whichever_lines_it_comes() -> Non
     assert apart == together
 
 
+@pytest.mark.parametrize("sequence", ['[null, "100"]', '["100", "108"]'])
+def test_a_snapshot_of_debezium_of_any_size_goes_on_in_the_next_lines_behind_what_came_before_and_before_changes(
+    sequence: str,
+) -> None:
+    snapshot, lines = debezium.SnapshotEnd(), [envelope({"sequence": sequence}, op="r")] * 40_000
+    parts = [
+        [event.order for event in debezium.read(lines, relation="public.t", key=("id",), snapshot=snapshot)]
+        for _ in range(3)
+    ]
+    assert parts[0] + parts[1] + parts[2] == sorted({*parts[0], *parts[1], *parts[2]})
+    (change,) = debezium.read([envelope({"sequence": '["100", "116"]'})], relation="public.t", key=("id",))
+    assert parts[2][-1] < change.order
+
+
 def test_a_changed_key_of_debezium_whose_parts_are_in_two_files_ends_one_row_and_begins_another() -> None:
     gone = envelope(op="d", before={"id": 1}, after=None, headers={debezium.NEW_KEY: {"id": 2}})
     new = envelope(op="c", after={"id": 2}, headers={debezium.OLD_KEY: {"id": 1}})

@@ -299,9 +299,7 @@ def _snapshot_before(digest: str, taken: Sequence[EventBatch]) -> debezium.Snaps
     A file that is delivered twice, under two names, has the places that it had.
     """
     before = list(takewhile(lambda batch: batch.file[1] != digest, taken))
-    if not before:
-        return debezium.SnapshotEnd()
-    return debezium.SnapshotEnd(*before[-1].snapshot, is_last=before[-1].horizon == before[-1].snapshot)
+    return debezium.SnapshotEnd(*before[-1].snapshot) if before else debezium.SnapshotEnd()
 
 
 def _is_change_file(name: str) -> bool:

@@ -54,9 +54,10 @@ _HEARTBEAT, _OF_TRANSACTION = {"ts_ms"}, {"status", "id", "event_count", "data_c
 
 # The places that a byte of the log has; records begin at each eighth at most. What a row became comes after its end.
 _PLACES, _AFTER_END = 2**15, 2**12
+_RECORD_BYTES = 8
 _FARTHEST = 2**45
-# After all rows of a snapshot.
-_AFTER_SNAPSHOT = 2**61
+# The rows of the first snapshot, of which there may be any number, come before all changes at its LSN.
+_OF_SNAPSHOT = -(2**61)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,32 +86,31 @@ class _Change:
 
     @property
     def first_seq(self) -> int:
-        """The sequence number of the first line that its record has made."""
+        """The sequence number of the first line that its record, or the first snapshot, has made."""
+        if self.operation == "r" and self.place.is_first:
+            return _OF_SNAPSHOT
         of_record = (self.place.record_lsn - self.place.commit_lsn) * _PLACES
         return of_record + (_AFTER_END if self.operation in "cr" else 0)
 
 
 @dataclass(slots=True)
 class SnapshotEnd:
-    """The place of the last row that a snapshot has read, (0, 0) before there is one; reading moves it on.
-
-    `is_last`: nothing came after it yet, so that rows of its record are the next ones of the snapshot.
-    """
+    """The place of the last row that a snapshot has read, (0, 0) before there is one; reading moves it on."""
 
     commit_lsn: int = 0
     seq: int = 0
-    is_last: bool = False
 
     def placed(self, change: _Change) -> tuple[int, int]:
         """The commit LSN of a change, and the sequence number that the first line of its record has in these lines."""
-        commit_lsn, first_seq = change.place.commit_lsn, change.first_seq
+        place, first_seq = change.place, change.first_seq
         if change.operation == "r":
-            goes_on = self.is_last and commit_lsn == self.commit_lsn and first_seq <= self.seq < first_seq + _PLACES
-            return commit_lsn, self.seq + 1 if goes_on else first_seq
-        if change.place.is_first and commit_lsn < self.commit_lsn:
+            is_next = place.commit_lsn == self.commit_lsn and first_seq <= self.seq
+            is_next &= place.is_first or self.seq < first_seq + _RECORD_BYTES * _PLACES
+            return place.commit_lsn, self.seq + 1 if is_next else first_seq
+        if place.is_first and place.commit_lsn < self.commit_lsn:
             # Written before the snapshot by a transaction that was committed after it, and is not in it.
-            return self.commit_lsn, _AFTER_SNAPSHOT + (change.place.record_lsn - self.commit_lsn) * _PLACES
-        return commit_lsn, first_seq
+            return self.commit_lsn, first_seq + (place.record_lsn - self.commit_lsn) * _PLACES
+        return place.commit_lsn, first_seq
 
 
 def read(

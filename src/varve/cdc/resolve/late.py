@@ -61,13 +61,13 @@ class LateEvents:
         from pyspark.sql import functions as F  # noqa: N812
 
         in_time = self.new.where(_is_after(self.last))
-        emptied = _is_after(_last_truncate(self.applied))
+        applied_truncates = _truncates(self.applied)
+        emptied = _is_after(applied_truncates[1] if applied_truncates else NOTHING_APPLIED)
         # What was delivered twice is there already.
         late = self.new.where(~_is_after(self.last) & _is_after(self.removed)).subtract(self.applied).where(emptied)
         replayed = self.applied.where(emptied & _is_after(self.removed))
-        truncated = _first_truncate(late)
-        if truncated is not None:
-            replayed = replayed.where(_is_after(truncated))
+        if (truncates := _truncates(late)) is not None:
+            replayed = replayed.where(_is_after(truncates[0]))
         elif self.shape.key:
             keys = keys_of_events(late, self.shape).drop("commitLsn", "seq").distinct().withColumn(REASON, F.lit(""))
             replayed = connected(replayed, self.shape, keys).drop("reason")
@@ -84,18 +84,13 @@ def _is_after(place: Place) -> SparkColumn:
     return (F.col("commitLsn") > lsn) | ((F.col("commitLsn") == lsn) & (F.col("seq") > seq))
 
 
-def _last_truncate(events: DataFrame) -> Place:
+def _truncates(events: DataFrame) -> tuple[Place, Place] | None:
+    """The places of the first and of the last TRUNCATE; None where there is none."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    row = events.where("changeType = 'truncate'").agg(F.max(F.struct("commitLsn", "seq")).alias("place")).first()
-    return NOTHING_APPLIED if row is None or row["place"] is None else tuple(row["place"])
-
-
-def _first_truncate(events: DataFrame) -> Place | None:
-    from pyspark.sql import functions as F  # noqa: N812
-
-    row = events.where("changeType = 'truncate'").agg(F.min(F.struct("commitLsn", "seq")).alias("place")).first()
-    return None if row is None or row["place"] is None else tuple(row["place"])
+    place = F.struct("commitLsn", "seq")
+    row = events.where("changeType = 'truncate'").agg(F.min(place).alias("first"), F.max(place).alias("last")).first()
+    return None if row is None or row["first"] is None else (tuple(row["first"]), tuple(row["last"]))
 
 
 def _with_places_of_their_own(events: DataFrame) -> DataFrame:

@@ -6,6 +6,7 @@ No time is measured: what counts is how many calls there are for a partition, an
 from __future__ import annotations
 
 import datetime as dt
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -141,9 +142,9 @@ def test_a_walk_lists_each_folder_of_a_partition_once_and_nothing_of_what_the_ca
     assert all(dt.datetime.now(dt.UTC) - leftover.changed_at < dt.timedelta(hours=1) for leftover in leftovers)  # type: ignore[operator]
     assert far_away.calls.of["ls"] == 3 + DAYS + 2 * len(PARTITIONS)
     far_away.calls = Calls()
-    # Of batches that the catalog does not know, the Hive table is asked whether it shows them: by Spark, and no file.
-    monkeypatch.setattr(projection, "refuse_shown", lambda *_: None)
-    lake.sweep(build.dataset.name, [leftover.location for leftover in leftovers])
+    # The catalog does not know these batches, so that Spark is asked whether the Hive table shows them; there is none.
+    monkeypatch.setattr(projection, "shown", lambda *_: {})
+    replace(lake, spark=lambda: None).sweep(build.dataset.name, [leftover.location for leftover in leftovers])
     assert far_away.calls.of["rm"] == len(PARTITIONS)
     assert overlap(far_away.calls)
     assert lake.leftovers() == []

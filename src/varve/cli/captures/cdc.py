@@ -68,7 +68,8 @@ def status(console: Console, *, as_json: bool) -> None:
     for row in statuses:
         if row.get("late"):
             console.print(
-                f"{row['dataset']}: {row['late']} events of files came late; see docs/cdc.md",
+                f"{row['dataset']}: {row['late']:,} events of files came late, after events that were made later. They "
+                "are applied while those are kept: docs/cdc.md.",
                 highlight=False,
             )
         for notice in _notices(row["source"], row.get("other_tables", {}), row.get("left_alone", ())):

@@ -240,13 +240,13 @@ def test_a_new_project_ends_demo_and_tests_with_0_from_the_wheel_alone(installed
         shown = run("bash", "-ec", begin, cwd=installed.folder, seconds=3000, env=env)
         assert "10 files in" in shown
         assert shown.count("ran again:") == 4
-        assert re.search(r"\b7 passed", shown), shown
+        assert re.search(r"\b9 passed", shown), shown
         (project / "assets" / "bread.sql").write_text(another, encoding="utf-8")
         told = run("bash", "-ec", go_on, cwd=project, seconds=600, env=env)
         assert "4 SQL datasets, no problems" in told
         assert "shop.bread" in told
         tested = run("make", "test", cwd=project, seconds=1800, env=env)
-        assert re.search(r"\b7 passed", tested), tested
+        assert re.search(r"\b9 passed", tested), tested
         place = run(project / ".venv/bin/python", "-c", "import varve; print(varve.__file__)", cwd=project, seconds=60)
         assert Path(place.strip()).is_relative_to(project / ".venv")
     finally:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,9 @@ import psycopg
 import pytest
 
 from tests.cdc.waits import until
-from varve.cdc.capture import source_database
+from varve.cdc.capture import new_slot, source_database
+from varve.cdc.capture.new_slot import slot_with_snapshot
+from varve.cdc.capture.open_transactions import WaitLimits
 from varve.cdc.capture.positions import Positions
 from varve.cdc.capture.source_database import SourceDatabase
 from varve.cdc.captured_table import NeedsResnapshot
@@ -25,6 +27,8 @@ from varve.model.errors import ServiceUnavailable, VarveError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from psycopg.pq.abc import PGresult
 
     from tests.cdc.lab import Lab
     from varve.cdc.captured_table import CapturedTable
@@ -162,6 +166,49 @@ def test_a_transaction_that_ends_in_time_is_waited_for(lab: Lab) -> None:
     assert len(messages) == 1
     assert "the source makes us wait, 60 s at most, for pid" in messages[0]
     assert len(inserted(lab)) == 1
+
+
+def test_a_slot_is_tried_again_where_too_much_was_rolled_back_while_it_was_made(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused: list[bool] = []
+    had_too_many = new_slot._had_too_many_transactions
+
+    def noted(result: PGresult) -> bool:
+        refused.append(had_too_many(result))
+        return refused[-1]
+
+    monkeypatch.setattr(new_slot, "_had_too_many_transactions", noted)
+    with ExitStack() as stack:
+        first, second, third = (stack.enter_context(session(lab)) for _ in range(3))
+        watching, other = (stack.enter_context(lab.source()) for _ in range(2))
+        first.execute("select pg_current_xact_id()")
+        turns: list[Callable[[], object]] = []
+
+        def turn(_: str) -> None:
+            if turns:
+                turns.pop(0)()
+
+        def end_the_first() -> None:
+            second.execute("select pg_current_xact_id()")
+            first.commit()
+
+        def roll_back() -> None:
+            # The oldest that is open when the slot is there; what ended after it began is noted one by one.
+            third.execute("select pg_current_xact_id()")
+            for _number in range(1_000):
+                with suppress(psycopg.Rollback), other.transaction():
+                    other.execute("select pg_current_xact_id()")
+                    raise psycopg.Rollback
+            other.execute(f"insert into {lab.table} (w, id) values (1, 1)")
+            second.commit()
+
+        turns += [end_the_first, roll_back, third.commit]
+        patience = WaitLimits(lab.captured, watching, 60, turn)
+        with slot_with_snapshot(SourceDatabase(lab.url), lab.captured.slot, patience) as (_, snapshot):
+            assert snapshot
+        other.execute("select pg_drop_replication_slot(%s)", (lab.captured.slot,))
+    assert refused == [True, False]
 
 
 LIMITS = {

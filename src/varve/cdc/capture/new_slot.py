@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 _LOOK_SECONDS = 0.25
 _CANCEL_SECONDS = 10
+# serialization_failure: "initial slot snapshot too large".
+_TOO_MANY_TRANSACTIONS = b"40001"
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,19 +116,29 @@ def slot_with_snapshot(source: SourceDatabase, slot: str, patience: WaitLimits) 
 def _run_slot_command(connection: PGconn, command: str, patience: WaitLimits) -> PGresult:
     """Run a command that waits for all transactions that are open at the source. Raises ServiceUnavailable."""
     patience.start()
-    connection.send_query(command.encode())
-    while not _done(connection, _LOOK_SECONDS):
-        if patience.over:
-            error = patience.transactions_error(connection.backend_pid)
-            # A backend that waits for a lock does not notice that its client has gone.
-            connection.get_cancel().cancel()
-            _drain(connection)
-            raise error
-        patience.mention_transactions(connection.backend_pid)
-    result = connection.get_result()
-    assert result is not None
-    _drain(connection)
-    return _checked(result, command.split('"')[1])
+    while True:
+        connection.send_query(command.encode())
+        while not _done(connection, _LOOK_SECONDS):
+            if patience.over:
+                error = patience.transactions_error(connection.backend_pid)
+                # A backend that waits for a lock does not notice that its client has gone.
+                connection.get_cancel().cancel()
+                _drain(connection)
+                raise error
+            patience.mention_transactions(connection.backend_pid)
+        result = connection.get_result()
+        assert result is not None
+        _drain(connection)
+        if patience.over or not _had_too_many_transactions(result):
+            return _checked(result, command.split('"')[1])
+
+
+def _had_too_many_transactions(result: PGresult) -> bool:
+    """Whether the server could not note all that had rolled back or gone on while it made the slot; it dropped that.
+
+    An application that rolls much back, or has many savepoints, brings this about; at another moment there are fewer.
+    """
+    return result.error_field(pq.DiagnosticField.SQLSTATE) == _TOO_MANY_TRANSACTIONS
 
 
 def _done(connection: PGconn, seconds: float) -> bool:
@@ -148,7 +160,13 @@ def _drain(connection: PGconn) -> None:
 def _checked(result: PGresult, slot: str) -> PGresult:
     if result.status == pq.ExecStatus.TUPLES_OK:
         return result
+    needs = (
+        "Too many transactions and savepoints were open or rolled back meanwhile, however often it was tried: run it "
+        "again when the source does less, or let it have a higher max_connections."
+        if _had_too_many_transactions(result) else
+        "It needs wal_level = logical and, while a snapshot is begun, two free slots (max_replication_slots)."
+    )  # fmt: skip
     raise ServiceUnavailable(
-        f"the source made no replication slot {slot}: {result.error_message.decode().strip()} Nothing was published to "
-        "the lake. It needs wal_level = logical and, while a snapshot is begun, two free slots (max_replication_slots)."
+        f"the source made no replication slot {slot}: {result.error_message.decode().strip()}. Nothing was published "
+        f"to the lake. {needs}"
     )

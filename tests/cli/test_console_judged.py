@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import click
-
 from varve.catalog.backfills import Backfills
+from varve.cli.context import working_on
 from varve.cli.observe.console.judged import JudgedPlan
 from varve.cli.plan.open_plan import opened_plan
 from varve.cli.plan.why import why
@@ -34,7 +33,7 @@ def states(console: Console, plan: JudgedPlan) -> dict[tuple[str, str], tuple[st
 
 
 def anew(console: Console) -> dict[tuple[str, str], tuple[str, str]]:
-    with click.Context(click.Command("test"), obj=console.project), opened_plan() as open_plan:
+    with working_on(console.project), opened_plan() as open_plan:
         return {
             (name, path): (str(judged.state), judged.reason)
             for name, judgements in open_plan.plan().judgements.items()
@@ -76,7 +75,7 @@ def test_the_page_of_a_partition_says_what_the_command_says(console: Console) ->
     console.publish("sales", PARIS, "first")
     console.publish("sales", "day=2026-11-02/store=Paris", "broken", failure="it broke")
     for path in (PARIS, "day=2026-11-02/store=Paris", "day=2026-10-31/store=Paris"):
-        with click.Context(click.Command("test"), obj=console.project):
+        with working_on(console.project):
             said = why(f"{console.db}.sales", path.split("/"))
         shown = console.page(f"/dataset/{console.db}.sales/partition?path={path}")
         assert f"</i> {said['state']}</span>: {said['reason']}".replace("'", "&#39;") in shown, path

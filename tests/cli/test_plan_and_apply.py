@@ -75,6 +75,15 @@ def test_a_plan_is_shown_and_applied_by_its_number(edited: Process) -> None:
     assert "due: shop.revenue 2026-11-01...2026-11-03 (3 partitions): made by other code than is deployed" in shown
 
 
+def test_a_plan_of_some_datasets_has_the_map_of_those_alone(edited: Process) -> None:
+    values = json.loads(varve("plan", "shop.report", "shop/revenue", "--json"))
+    assert [each["dataset"] for each in values["datasets"]] == ["shop.revenue", "shop.report"]
+    assert [each["dataset"] for each in json.loads(varve("plan", "shop.orders", "--json"))["due"]] == []
+    assert {each["dataset"] for each in values["changes"]["datasets"]} == {"shop.revenue"}, "what the code changes"
+    assert "there is no dataset 'shop.revenu'; there are " in varve("plan", "shop.revenu")
+    assert "Did you mean" in varve("plan", "shop.revenu")
+
+
 def test_the_values_for_programs_and_for_a_pull_request(edited: Process) -> None:
     changes = json.loads(varve("plan", "--json"))["changes"]
     assert changes["number"] == 1

@@ -91,3 +91,14 @@ def test_what_ends_in_a_way_that_nobody_has_foreseen_says_only_what_is_known(
     assert ("Traceback" in done.stderr) is (code == 2)
     assert "A publish is whole or has not happened" in done.stderr
     assert "othing was published" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [(["down", "--project", "x"], "--project"), (["cdc", "status", "--deployment=prod"], "--deployment")],
+)
+def test_an_option_that_belongs_before_the_command_says_so(folder: Path, words: list[str], option: str) -> None:
+    refused = varve(*words, cwd=folder)
+    assert refused.returncode == 2
+    message = " ".join(refused.stderr.replace("\u2502", " ").split())
+    assert f"No such option: {option}. Write it before the command: varve {option} ... {words[0]} ..." in message

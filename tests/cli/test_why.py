@@ -54,6 +54,18 @@ def test_why_names_the_process_that_is_on_a_partition_and_how_to_end_it(
     )
 
 
+def test_why_of_a_table_that_was_never_captured_names_the_command_that_begins(
+    settings: Settings, fresh_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VARVE_POSTGRES_URL", fresh_database)
+    monkeypatch.setenv("VARVE_DAGSTER_POSTGRES_URL", fresh_database)
+    with connect(settings.model_copy(update={"postgres_url": fresh_database})) as connection:
+        Catalog(connection).ensure_schema()
+    reason = "it is not captured yet: varve cdc bootstrap fleet.planes takes its first snapshot of public.planes"
+    assert why("fleet.planes", ["built=2004"])["reason"] == reason
+    assert why("flights.fleet", ["of_year=2013"])["reason"] != reason
+
+
 def test_failures_for_one_reason_are_one_line(
     tmp_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,6 +17,7 @@ from tests.support.sales import DAY, sales_dataset
 from varve.cli.files import sql as sql_command
 from varve.cli.plan import retire as retire_command
 from varve.cli.plan import show as show_command
+from varve.cli.selection import dataset_named
 from varve.dagster.assets.broken import CHECK
 from varve.dagster.assets.datasets import graph_of
 from varve.dagster.assets.python_files import broken_modules, python_assets
@@ -265,7 +266,7 @@ def test_a_python_module_that_cannot_be_imported_is_broken_and_the_others_go_on(
     with pytest.raises(
         VarveError, match=rf"no dataset 'shop.made'; .* It may be in .*{folder.name}/made.py, which cann"
     ):
-        show_command.dataset_named("shop.made", loaded.graph)
+        dataset_named("shop.made", loaded.graph)
     assert (
         dg.AssetKey(["shop", "fine"]) in definitions(Project.find(tmp_path)).resolve_asset_graph().get_all_asset_keys()
     )

@@ -68,10 +68,11 @@ def choose_project(
     """The options that every command has before its name."""
     if project is None and deployment is None:
         return
+    from varve.cli.context import working_on
     from varve.project import Project
 
     chosen = Project.find(project, deployment=deployment)
-    context.obj = chosen
+    context.with_resource(working_on(chosen))
     # What this process starts, and Dagster's storage within it, find the same one.
     os.environ |= chosen.environment
 

@@ -5,14 +5,15 @@ Not here: loading the datasets of a project (varve/dagster/discovery.py).
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING
-
-import click
 
 from varve.model.errors import VarveError
 from varve.project import Project
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from varve.model.dataset import Dataset
@@ -21,11 +22,23 @@ if TYPE_CHECKING:
     from varve.sql.files.sql_files import SqlFiles
 
 
+# Each thread has its own, so the console can show several projects in one process.
+_CHOSEN: ContextVar[Project | None] = ContextVar("project", default=None)
+
+
+@contextmanager
+def working_on(project: Project) -> Iterator[None]:
+    """Let what is called within work on this project."""
+    token = _CHOSEN.set(project)
+    try:
+        yield
+    finally:
+        _CHOSEN.reset(token)
+
+
 def chosen_project() -> Project:
     """Return the project of the running command. Raises NoProject where there is none."""
-    context = click.get_current_context(silent=True)
-    project = context.find_object(Project) if context is not None else None
-    return project or Project.find()
+    return _CHOSEN.get() or Project.find()
 
 
 def folder_of_datasets(folder: Path | None) -> Path:

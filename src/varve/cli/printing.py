@@ -66,6 +66,18 @@ class CommandPanels(TyperGroup):
             _unbreak(command)
         return command
 
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command; where it was given an option that belongs before its name, say so."""
+        try:
+            return super().invoke(ctx)
+        except Exception as error:
+            # Typer's error for an option that a command does not have, whose class is private to it.
+            unknown: Any = error
+            name = getattr(unknown, "option_name", None)
+            if name in {option for own in self.params for option in own.opts}:
+                unknown.message += f". Write it before the command: varve {name} ... {ctx.invoked_subcommand} ..."
+            raise
+
 
 def _unbreak(command: Any) -> None:
     """Join the lines of each paragraph: typer keeps the line breaks of a docstring in all but the first."""

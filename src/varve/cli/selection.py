@@ -23,24 +23,31 @@ if TYPE_CHECKING:
 
     from varve.model.dataset import Dataset
     from varve.model.partitions.key import PartitionKey
+    from varve.planning.graph import Graph
 
 _SPANS = {"d": "days", "h": "hours", "m": "minutes", "s": "seconds"}
 # Such a time ago, and in such a time, are dates.
 _LONGEST = dt.timedelta(days=365_000)
 
 
-def declared(name: str) -> Dataset:
-    """Return the dataset of that name.
+def dataset_named(name: str, graph: Graph | None = None) -> Dataset:
+    """Return the dataset of this name, written `db.table` or `db/table`, of the chosen project or of another graph.
 
-    Raises VarveError with all names where there is none, and DatasetIsBroken where its file has errors.
+    Raises VarveError with all names where there is none, and DatasetIsBroken, with the errors, where the dataset is
+    broken or on hold.
     """
     from varve.cli.problems.broken import refuse_broken
 
-    refuse_broken(name, chosen_graph())
-    if name not in chosen_graph().datasets:
-        names = sorted(chosen_graph().datasets)
-        raise VarveError(f"there is no dataset {name!r}; there are {', '.join(names) or 'none'}.{nearest(name, names)}")
-    return chosen_graph().datasets[name]
+    graph = graph or chosen_graph()
+    refuse_broken(name, graph)
+    dataset = graph.datasets.get(name.replace("/", "."))
+    if dataset is None:
+        names = sorted(graph.datasets)
+        hint = nearest(name.replace("/", "."), names)
+        raise VarveError(
+            f"there is no dataset {name!r}; there are {', '.join(names) or 'none'}.{hint}{graph.perhaps_in(name)}"
+        )
+    return dataset
 
 
 def refuse_of_others(connection: psycopg.Connection, names: Iterable[str], lost: str = "Nothing was changed.") -> None:

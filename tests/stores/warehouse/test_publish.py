@@ -9,7 +9,7 @@ import datetime as dt
 import threading
 import time
 import uuid
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -274,17 +274,27 @@ def test_readers_without_a_gap_keep_a_publish_out_until_it_may_make_them_wait_fo
 ) -> None:
     desk.publish(KEYS)
     done = threading.Event()
-    # Three readers of 0.6 s each, so that the view is never free.
-    slow = f'select count(*), pg_sleep(0.6) from "{desk.dataset.db}"."sales"'.encode()
+    query = f'select count(*) from "{desk.dataset.db}"."sales"'.encode()
 
-    def read(start: float) -> None:
-        done.wait(start)
-        with psycopg.connect(warehouse_url(settings), autocommit=True) as opened:
+    def begun() -> psycopg.Connection:
+        """A transaction that reads, as soon as no publish that waits keeps it out."""
+        opened = psycopg.connect(warehouse_url(settings))
+        opened.execute(query)
+        return opened
+
+    def read() -> None:
+        """One reader ends when the next has begun, so that the view is never free; but none reads for ever."""
+        with ThreadPoolExecutor(1) as beginning:
+            reader = begun()
             while not done.is_set():
-                opened.execute(slow)
+                following = beginning.submit(begun)
+                wait([following], timeout=2.0)
+                reader.close()
+                reader = following.result(60)
+            reader.close()
 
-    with ThreadPoolExecutor(3) as pool:
-        readers = [pool.submit(read, start) for start in (0.0, 0.2, 0.4)]
+    with ThreadPoolExecutor(1) as pool:
+        reading = pool.submit(read)
         try:
             build = desk.stage([PARIS])
             with pytest.raises(PublishTimeout, match="raise stall_milliseconds of the dataset"):
@@ -293,8 +303,7 @@ def test_readers_without_a_gap_keep_a_publish_out_until_it_may_make_them_wait_fo
             publish.publish(desk.catalog, replace(build, dataset=patient), seconds=60)
         finally:
             done.set()
-        for reader in readers:
-            reader.result(60)
+        reading.result(60)
     assert desk.current()[PARIS.path] == build.batch_id.millis
 
 

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 from varve.catalog.catalog import Catalog
 from varve.catalog.traces import Traces
 from varve.cli.context import chosen_graph, chosen_settings
-from varve.cli.plan.show import dataset_named
 from varve.cli.printing import Table
-from varve.cli.selection import partition_named
+from varve.cli.selection import dataset_named, partition_named
 from varve.model.batch import BatchId
 from varve.model.errors import VarveError, counted
 from varve.services.postgres import connect
@@ -47,7 +46,7 @@ def show(console: Console, name: str, pairs: Sequence[str], batch: int, *, as_js
 
 def trace_of_batch(name: str, pairs: Sequence[str], batch: int) -> dict[str, Any]:
     """Return the trace of a batch as plain values; raises as `show` does."""
-    dataset = dataset_named(name, chosen_graph())
+    dataset = dataset_named(name)
     paths = [partition_named(dataset, pairs).path] if pairs else None
     with connect(chosen_settings(), application="varve show") as connection:
         Catalog(connection).ensure_schema()

@@ -18,7 +18,7 @@ from varve.catalog.history.history import History
 from varve.catalog.traces import Traces
 from varve.cli.context import chosen_graph, chosen_settings
 from varve.cli.printing import Table
-from varve.cli.selection import declared, matching, named_path, size_text
+from varve.cli.selection import dataset_named, matching, named_path, size_text
 from varve.model.errors import VarveError
 from varve.services.postgres import connect
 from varve.stores.open import store_type
@@ -55,9 +55,9 @@ def known(past: History, name: str) -> Dataset:
     """
     graph, name = chosen_graph(), name.replace("/", ".")
     if name in graph.datasets or graph.broken_dataset(name) is not None:
-        return declared(name)
+        return dataset_named(name)
     published = Generations(past.connection).published([name]).get(name)
-    return declared(name) if published is None else dataset_of(name, published.store, published.declaration)
+    return dataset_named(name) if published is None else dataset_of(name, published.store, published.declaration)
 
 
 def built(history: History, dataset: str | None) -> dict[str, str]:
@@ -113,7 +113,7 @@ def _named_runs(
 
 def folders(dataset_name: str, words: Sequence[str]) -> list[dict[str, Any]]:
     """Return where the current batches lie, as plain values. Raises VarveError for a dataset whose store has none."""
-    dataset = declared(dataset_name)
+    dataset = dataset_named(dataset_name)
     if not store_type(dataset.store).in_folders:
         raise VarveError(f"{dataset} lies in the {dataset.store}, not in folders: read {dataset.name} there.")
     with opened() as past:

@@ -11,7 +11,7 @@ import pendulum
 
 from varve.catalog.parts import Parts
 from varve.cli.batches.history import opened
-from varve.cli.selection import declared, matching, refuse_of_others, who
+from varve.cli.selection import dataset_named, matching, refuse_of_others, who
 from varve.model.errors import UnknownPartition, VarveError, counted
 from varve.planning.arrivals.growing import closed_since
 
@@ -28,7 +28,7 @@ def reopen(name: str, words: Sequence[str], *, reason: str, close: bool, dry_run
 
     Returns what was done, as plain values. Raises VarveError where there is nothing to open, or to close.
     """
-    dataset = declared(name.replace("/", "."))
+    dataset = dataset_named(name)
     if dataset.incremental is None or dataset.incremental.closed_after is None:
         raise VarveError(
             f"{dataset} closes no partition: its header has no INCREMENTAL CLOSED AFTER. Nothing was changed."

@@ -17,7 +17,7 @@ from varve.cli.batches.history import current_ids, matching_partitions, opened
 from varve.cli.batches.published_with import batches_beside
 from varve.cli.context import chosen_graph, chosen_settings
 from varve.cli.printing import Table
-from varve.cli.selection import declared, matching, named_path, refuse_of_others, who
+from varve.cli.selection import dataset_named, matching, named_path, refuse_of_others, who
 from varve.dagster.runs import atomic_publish
 from varve.model.batch import BatchId
 from varve.model.errors import NotKept, VarveError, counted, nearest, some
@@ -62,7 +62,7 @@ class RollbackPlan:
 
 def plan_batch(dataset_name: str, words: Sequence[str], batch: int) -> list[RollbackPlan]:
     """Plan to make one batch current again in the matching partitions; without words in all that it has."""
-    dataset = declared(dataset_name)
+    dataset = dataset_named(dataset_name)
     with opened() as history:
         paths = matching_partitions(history, dataset, words) if words else None
         targets = history.batch(dataset.name, BatchId(batch), paths)
@@ -74,7 +74,7 @@ def plan_time(dataset_name: str, words: Sequence[str], at: dt.datetime) -> list[
 
     Raises NotKept where the data of such a batch was swept since.
     """
-    dataset = declared(dataset_name)
+    dataset = dataset_named(dataset_name)
     with opened() as history:
         # One partition is looked up by its name, where that is known; else all are, and those that match are taken.
         path = named_path(dataset, words)
@@ -252,7 +252,7 @@ def _undo(plans: Sequence[RollbackPlan], *, reason: str, withdraw: bool) -> None
 
 def _take_partitions(catalog: Catalog, plan: RollbackPlan, run_id: str) -> Build:
     """Lock the partitions of a plan; the build expects the batches that were current when the plan was made."""
-    dataset = as_shown(catalog.connection, declared(plan.dataset))
+    dataset = as_shown(catalog.connection, dataset_named(plan.dataset))
     # From texts: a partition that has left the dimensions goes back as the others do.
     keys = [made(parse_path(path)) for path in plan.moves]
     build = catalog.lock_partitions(dataset, keys, run_id=run_id)

@@ -15,7 +15,7 @@ from varve.catalog.history.history import History
 from varve.cli.batches.history import matching_partitions
 from varve.cli.context import chosen_settings
 from varve.cli.observe.opened import opened_catalog
-from varve.cli.selection import declared
+from varve.cli.selection import dataset_named
 from varve.dagster.instance import open_instance
 from varve.dagster.runs.run_logs import lines_of, output_of
 from varve.model.errors import VarveError
@@ -58,7 +58,7 @@ def show(
 
     Raises VarveError for an unknown dataset, partition or run, and where there is no catalog.
     """
-    dataset, settings = declared(dataset_name), chosen_settings()
+    dataset, settings = dataset_named(dataset_name), chosen_settings()
     with opened_catalog(settings, "varve logs") as connection, open_instance(settings, starting=False) as instance:
         chosen = tried_runs(History(connection), dataset_name, words, run=run)[-runs:]
         for tried in chosen:
@@ -75,7 +75,7 @@ def tried_runs(past: History, dataset_name: str, words: Sequence[str], *, run: s
 
     Raises VarveError where there is none, and for a `run` with which none begins.
     """
-    dataset = declared(dataset_name)
+    dataset = dataset_named(dataset_name)
     paths = matching_partitions(past, dataset, words) if words else None
     named = past.runs_of(dataset.name, paths, run) if run else None
     by_run: dict[str, list[PastBatch]] = {}

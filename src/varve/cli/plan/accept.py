@@ -11,8 +11,7 @@ from varve.catalog.catalog import Catalog
 from varve.catalog.planning.acceptances import Acceptances, AcceptedInput
 from varve.cli.context import chosen_graph, chosen_settings
 from varve.cli.plan.open_plan import opened_plan
-from varve.cli.plan.show import dataset_named
-from varve.cli.selection import by_column, matching, refuse_of_others, who
+from varve.cli.selection import by_column, dataset_named, matching, refuse_of_others, who
 from varve.model.errors import VarveError, counted, some
 from varve.planning.judgement.facts import NOTHING
 from varve.planning.judgement.judgement import State
@@ -38,7 +37,7 @@ def accept(name: str, words: Sequence[str], *, reason: str) -> dict[str, Any]:
 
     Raises VarveError for a partition without a batch, for one that is marked or being built, and where none is stale.
     """
-    dataset = dataset_named(name, chosen_graph())
+    dataset = dataset_named(name)
     with opened_plan() as open_plan:
         refuse_of_others(open_plan.connection, [dataset.name])
         judgements = open_plan.judgements(dataset)
@@ -78,7 +77,7 @@ def accept(name: str, words: Sequence[str], *, reason: str) -> dict[str, Any]:
 
 def take_back(name: str, words: Sequence[str]) -> dict[str, Any]:
     """End the acceptances that the words name, and return their partitions. Raises VarveError where there are none."""
-    dataset = dataset_named(name, chosen_graph())
+    dataset = dataset_named(name)
     with connect(chosen_settings(), application="varve accept") as connection:
         Catalog(connection).ensure_schema()
         refuse_of_others(connection, [dataset.name])

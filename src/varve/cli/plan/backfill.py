@@ -14,9 +14,8 @@ from varve.catalog.catalog import Catalog
 from varve.catalog.planning.acceptances import AcceptedInput
 from varve.cli.context import chosen_graph, chosen_settings
 from varve.cli.plan.open_plan import opened_plan
-from varve.cli.plan.show import dataset_named
 from varve.cli.printing import Table
-from varve.cli.selection import by_column, refuse_of_others, who
+from varve.cli.selection import by_column, dataset_named, refuse_of_others, who
 from varve.model.errors import UnknownPartition, VarveError, counted
 from varve.planning import run_requests
 from varve.planning.backfill import selected, with_downstream
@@ -52,7 +51,7 @@ def plan(
 
     Raises VarveError with what is wrong in the request.
     """
-    dataset = dataset_named(name, chosen_graph())
+    dataset = dataset_named(name)
     if dataset.rejected_of:
         raise VarveError(
             f"{dataset} holds the rejected rows of {dataset.rejected_of}, whose runs write both. Nothing was marked. "

@@ -21,7 +21,7 @@ from varve.cli.plan.unseen import show_unseen, unseen_values
 from varve.cli.printing import Table
 from varve.cli.problems.broken import broken_values, show_broken
 from varve.cli.problems.rejected import left_out_values, rejected_values, show_left_out, show_rejected
-from varve.cli.selection import duration_text, size_text
+from varve.cli.selection import dataset_named, duration_text, size_text
 from varve.model.errors import counted, some
 from varve.planning.judgement.judgement import State
 from varve.planning.operations.heat import WORST_FIRST
@@ -67,13 +67,17 @@ def heat() -> dict[str, Any]:
     return heat_and_changes()[0]
 
 
-def heat_and_changes() -> tuple[dict[str, Any], CodePlan]:
-    """Return the heat map as plain values, and what the code here changes."""
+def heat_and_changes(names: Sequence[str] = ()) -> tuple[dict[str, Any], CodePlan]:
+    """Return the heat map as plain values, and what the code here changes; with names only the map of those datasets.
+
+    Raises VarveError for a name that is no dataset, and DatasetIsBroken for one whose file has errors.
+    """
+    wanted = {dataset_named(name).name for name in names}
     with opened_plan() as open_plan:
         plan = code_plan(open_plan)
         judged = open_plan.overview()
         picture = heat_of(chosen_graph(), judged)
-        return picture | {
+        values = picture | {
             "due": with_estimates(picture["due"], Backfills(open_plan.connection)),
             "changes": plan_values(plan),
             "rejected": of_this_project(open_plan.connection, rejected_values(open_plan.connection)),
@@ -82,7 +86,12 @@ def heat_and_changes() -> tuple[dict[str, Any], CodePlan]:
                 chosen_graph().in_order(), Catalog(open_plan.connection), chosen_settings(), open_plan.members
             ),
             "broken": broken_values(chosen_graph().broken),
-        }, plan
+        }
+    if wanted:
+        # What the code changes and which files are broken is said always: it may be why nothing is due.
+        for part in ("datasets", "due", "rejected", "left_out", "unseen"):
+            values[part] = [entry for entry in values[part] if entry["dataset"] in wanted]
+    return values, plan
 
 
 def of_this_project(connection: psycopg.Connection, entries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 from varve.catalog.catalog import Catalog
 from varve.catalog.code.owners import Owners
 from varve.cli.context import chosen_graph, chosen_settings
-from varve.cli.plan.show import dataset_named
 from varve.cli.printing import Table
-from varve.cli.selection import who
+from varve.cli.selection import dataset_named, who
 from varve.model.errors import VarveError
 from varve.services.postgres import connect
 

@@ -119,6 +119,9 @@ def tasks(
 
 @app.command()
 def plan(
+    datasets: Annotated[
+        list[str] | None, typer.Argument(help="Only the map of these datasets.", metavar="DATASET")
+    ] = None,
     *,
     explain: Annotated[bool, typer.Option("--explain", help="Print the whole difference of each declaration.")] = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Only the code changes, for a pull request.")] = False,
@@ -134,7 +137,7 @@ def plan(
     from varve.cli.plan import heat as heat_command
     from varve.cli.plan.changes import as_markdown
 
-    heat_values, code_plan = heat_command.heat_and_changes()
+    heat_values, code_plan = heat_command.heat_and_changes(datasets or [])
     if as_json:
         console.print_json(json.dumps(heat_values))
     elif markdown:

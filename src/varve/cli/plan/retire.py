@@ -9,9 +9,8 @@ from varve.catalog.backfills import Backfills
 from varve.catalog.catalog import Catalog
 from varve.cli.context import chosen_graph, chosen_settings
 from varve.cli.plan.open_plan import opened_plan, refuse_unplanned
-from varve.cli.plan.show import dataset_named
 from varve.cli.printing import Table
-from varve.cli.selection import refuse_of_others, who
+from varve.cli.selection import dataset_named, refuse_of_others, who
 from varve.dagster.automation.retiring import removed
 from varve.dagster.automation.retiring import retire as retire_partitions
 from varve.dagster.instance import open_instance
@@ -48,7 +47,7 @@ def retire(name: str | None, *, dry_run: bool) -> list[dict[str, Any]]:
         if name is not None and (dataset := undeclared.get(name.replace("/", "."))) is not None:
             reasons_by_dataset = {dataset.name: dict.fromkeys(sorted(catalog.current(dataset.name)), _REMOVED)}
         else:
-            wanted = None if name is None else dataset_named(name, chosen_graph()).name
+            wanted = None if name is None else dataset_named(name).name
             plan = open_plan.overview()
             if wanted is not None:
                 refuse_unplanned(plan, wanted)

@@ -17,11 +17,11 @@ from rich.markup import escape
 from varve.catalog.catalog import Catalog
 from varve.cli.context import chosen_graph, chosen_project, chosen_settings
 from varve.cli.printing import Table
-from varve.cli.problems.broken import broken_values, refuse_broken
-from varve.cli.selection import partition_named
+from varve.cli.problems.broken import broken_values
+from varve.cli.selection import dataset_named, partition_named
 from varve.dagster.assets.sql_folders import sql_datasets, usable
 from varve.dagster.discovery import graph_of_folder
-from varve.model.errors import ServiceUnavailable, VarveError, nearest, some
+from varve.model.errors import ServiceUnavailable, VarveError, some
 from varve.model.partitions.dimension import DynamicDimension, StaticDimension, TimeDimension
 from varve.model.partitions.key import plain
 from varve.planning.mapping.dataset_mapping import listed
@@ -156,21 +156,6 @@ def _scope(asset: SqlAsset, key: PartitionKey) -> dict[str, Any]:
         "scope": [[name, str(typed), typed.type] for name, typed in sorted(scope.values.items())],
         "columns": [[name, str(typed), typed.type] for name, typed in values.items()],
     }
-
-
-def dataset_named(name: str, graph: Graph) -> Dataset:
-    """Return the dataset with this name, written `db.table` or `db/table`.
-
-    Raises VarveError with all names where there is none, and DatasetIsBroken, with the errors, where the dataset is
-    broken or on hold.
-    """
-    refuse_broken(name, graph)
-    dataset = graph.datasets.get(name.replace("/", "."))
-    if dataset is None:
-        names = sorted(graph.datasets)
-        hint = nearest(name.replace("/", "."), names)
-        raise VarveError(f"no dataset {name!r}; there are {', '.join(names)}.{hint}{graph.perhaps_in(name)}")
-    return dataset
 
 
 def members_of(dataset: Dataset, graph: Graph) -> Members | None:

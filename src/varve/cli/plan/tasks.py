@@ -15,9 +15,9 @@ from rich.markup import escape
 
 from varve.cli.context import chosen_graph, chosen_project, chosen_settings
 from varve.cli.plan.open_plan import opened_plan
-from varve.cli.plan.show import dataset_named, members_of
+from varve.cli.plan.show import members_of
 from varve.cli.printing import Table
-from varve.cli.selection import by_column
+from varve.cli.selection import by_column, dataset_named
 from varve.dagster.assets.sql_folders import sql_datasets, usable
 from varve.dagster.discovery import graph_of_folder
 from varve.model.errors import ServiceUnavailable, UnknownPartition, VarveError

@@ -10,9 +10,8 @@ from varve.catalog.catalog import Catalog
 from varve.catalog.history.history import History
 from varve.catalog.living.leases import Lease, Leases
 from varve.cdc.capture.positions import Positions
-from varve.cli.context import chosen_graph, chosen_settings
+from varve.cli.context import chosen_graph, chosen_project, chosen_settings
 from varve.cli.plan.open_plan import opened_plan
-from varve.cli.plan.show import dataset_named
 from varve.cli.plan.unseen import WHO_TAKES_IT, taken_next
 from varve.cli.printing import Table
 from varve.cli.problems.rejected import (
@@ -23,7 +22,8 @@ from varve.cli.problems.rejected import (
     show_rejected,
     show_rejected_rows,
 )
-from varve.cli.selection import partition_named
+from varve.cli.selection import dataset_named, partition_named
+from varve.dagster.discovery import load_project
 from varve.model.errors import counted, some
 from varve.planning.judgement.facts import NOTHING
 from varve.planning.judgement.judgement import State
@@ -47,7 +47,7 @@ def why(name: str, words: Sequence[str]) -> dict[str, Any]:
 
     Raises VarveError for an unknown dataset, UnknownPartition for words that name no partition.
     """
-    dataset = dataset_named(name, chosen_graph())
+    dataset = dataset_named(name)
     key = partition_named(dataset, words)
     with opened_plan() as open_plan:
         values = why_of(dataset, key, open_plan, open_plan.judged(dataset, key.path))
@@ -107,7 +107,9 @@ def why_of(
         "dataset": dataset.name,
         "partition": key.path,
         "state": judged.state if judged else State.MISSING,
-        "reason": judged.reason if judged else absence_reason or nothing_there(dataset),
+        "reason": judged.reason
+        if judged
+        else absence_reason or _not_captured(dataset, open_plan) or nothing_there(dataset),
         "not_there": absence_reason,
         "rejected": rejected,
         "rejected_rows": rejected_rows,
@@ -122,6 +124,19 @@ def why_of(
         "failures": [{"batch": batch.batch_id.millis, "failure": batch.failure} for batch in failures],
         "reads": reads,
     }
+
+
+def _not_captured(dataset: Dataset, open_plan: OpenPlan) -> str | None:
+    """Why a captured table holds nothing before its first capture, and the command for it; None for what else is."""
+    captured = next((table for table in load_project(chosen_project()).captured if table.dataset == dataset), None)
+    positions = Positions(open_plan.connection)
+    if captured is None or (positions.exist() and positions.find(dataset.name) is not None):
+        return None
+    if captured.files is not None:
+        return (
+            f"no file of its changes was taken yet: varve cdc capture {dataset}, or its sensor, takes those there are"
+        )
+    return f"it is not captured yet: varve cdc bootstrap {dataset} takes its first snapshot of {captured.source}"
 
 
 def _capture(dataset: Dataset, open_plan: OpenPlan) -> dict[str, Any] | None:

@@ -160,8 +160,12 @@ def refuse_foreign(spark: SparkSession, catalog: Catalog, layout: Layout, datase
 
     The table that a catalog has shown rows by is the dataset's, wherever it lies.
     """
-    if catalog.shown_columns(dataset.name) is not None or not spark.catalog.tableExists(table_name(dataset)):
-        return
+    if catalog.shown_columns(dataset.name) is None and spark.catalog.tableExists(table_name(dataset)):
+        _refuse_elsewhere(spark, layout, dataset)
+
+
+def _refuse_elsewhere(spark: SparkSession, layout: Layout, dataset: Dataset) -> None:
+    """Raise VarveError where what has the dataset's name in the metastore lies where no lake would have it."""
     rows = spark.sql(f"DESCRIBE EXTENDED {table_name(dataset)}").collect()
     location = described_location(rows)
     ours = open_files(layout.table(dataset))[1]
@@ -185,10 +189,12 @@ def _evolve(spark: SparkSession, catalog: Catalog, layout: Layout, dataset: Data
 
     Where the columns are shown already, nobody asks: a table that was lost is noticed by the statements that move it.
     """
-    if catalog.shown_columns(dataset.name) == declaration(dataset):
+    shown_columns = catalog.shown_columns(dataset.name)
+    if shown_columns == declaration(dataset):
         return False
-    refuse_foreign(spark, catalog, layout, dataset)
     is_there = spark.catalog.tableExists(table_name(dataset))
+    if is_there and shown_columns is None:
+        _refuse_elsewhere(spark, layout, dataset)
     columns = (*dataset.schema.columns, *dataset.partition_columns)
     declared = {column.name: column.type for column in columns}
     if is_there and any(declared.get(name) != kind for name, kind in catalog.published_columns(dataset.name).items()):

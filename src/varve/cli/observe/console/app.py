@@ -6,7 +6,6 @@ import re
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
-import click
 import psycopg
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.applications import Starlette
@@ -15,6 +14,7 @@ from starlette.middleware import Middleware
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
+from varve.cli.context import working_on
 from varve.cli.observe.console.access import HEADERS, SafeHeaders, TokenWanted
 from varve.cli.observe.console.hosts import HostWanted
 from varve.cli.observe.console.pages import Pages
@@ -61,8 +61,7 @@ def application(project: Project, token: str, *, hosts: Sequence[str] = (), page
 
     def page(template: str, values_of: Callable[[Request], dict[str, Any]]) -> Callable[[Request], Response]:
         def answer(request: Request) -> Response:
-            # Commands find their project in their context, of which each thread has its own.
-            with click.Context(click.Command("console"), obj=project):
+            with working_on(project):
                 try:
                     _refuse_unreadable(request)
                     return shown(template, values_of(request))
@@ -107,7 +106,7 @@ def application(project: Project, token: str, *, hosts: Sequence[str] = (), page
 
     def metrics(request: Request) -> Response:
         del request
-        with click.Context(click.Command("console"), obj=project):
+        with working_on(project):
             try:
                 return Response(metrics_text(), media_type=CONTENT_TYPE)
             except (VarveError, psycopg.OperationalError) as error:

@@ -16,12 +16,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-import click
 import pendulum
 import psycopg
 
 from varve.catalog.planning.facts import Changes
-from varve.cli.context import chosen_graph
+from varve.cli.context import chosen_graph, working_on
 from varve.cli.observe.console.heat_calendar import places_of
 from varve.cli.observe.opened import untouched_catalog
 from varve.cli.problems.alerts import open_alert_values
@@ -165,7 +164,7 @@ class JudgedPlan:
 
     def _judged(self) -> Seen:
         settings, last = self.project.settings, self._seen
-        with click.Context(click.Command("console"), obj=self.project):
+        with working_on(self.project):
             graph = chosen_graph()
         if self._planner is None or self._planner.graph is not graph:
             self._planner = Planner(graph, limits_of(settings), fatal=(psycopg.Error,))

@@ -28,8 +28,8 @@ from varve.cli.observe.console.lineage import lineage_values
 from varve.cli.observe.console.seen_graph import command_of, named, readers_of
 from varve.cli.observe.opened import untouched_catalog
 from varve.cli.plan.open_plan import OpenPlan
-from varve.cli.plan.show import dataset_named
 from varve.cli.plan.why import why_of
+from varve.cli.selection import dataset_named
 from varve.model.batch import BatchId
 from varve.model.errors import BadInput, VarveError
 from varve.planning.judgement.judgement import State
@@ -75,7 +75,7 @@ class Pages:
 
     def dataset(self, name: str, group: str = "", first_row: str = "") -> dict[str, Any]:
         """A dataset: its partitions as a calendar, a month or a year of them at a time where it has windows."""
-        dataset = dataset_named(name, chosen_graph())
+        dataset = dataset_named(name)
         row = _number_of(first_row or "0", "the first row")
         with _opened():
             seen = self.judged.seen()

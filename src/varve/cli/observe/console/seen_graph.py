@@ -5,9 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING
 
-from varve.cli.context import chosen_graph
-from varve.cli.plan.show import dataset_named
-from varve.cli.selection import partition_named
+from varve.cli.selection import dataset_named, partition_named
 from varve.model.errors import UnknownPartition, VarveError
 from varve.model.partitions.key import WHOLE, parse_path
 
@@ -21,7 +19,7 @@ if TYPE_CHECKING:
 
 def named(name: str, path: str) -> tuple[Dataset, PartitionKey]:
     """The dataset and the partition of an address. Raises VarveError, UnknownPartition where there is none."""
-    dataset = dataset_named(name, chosen_graph())
+    dataset = dataset_named(name)
     try:
         return dataset, partition_named(dataset, words_of(path))
     except ValueError as error:

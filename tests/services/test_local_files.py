@@ -36,29 +36,29 @@ print(json.dumps(sorted({oct(path.stat().st_mode & 0o7777) for path in paths})))
 # Somebody else's session comes first, then ours, in the same JVM; and ours again where that one has ended.
 SECOND = """
 from pyspark.sql import SparkSession
-from varve.services.jvm.class_path import PARTITIONS
+from varve.services.jvm.class_path import METASTORE
 from varve.services.settings import Settings
 from varve.services.spark import open_session
 
 SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
 session = open_session(Settings())
-assert session.conf.get(f"spark.sql.catalog.{PARTITIONS}", None) is None
+assert session.conf.get(f"spark.sql.catalog.{METASTORE}", None) is None
 session.range(3).write.parquet(Settings().lake)
 session.stop()
 session = open_session(Settings())
-assert session.conf.get(f"spark.sql.catalog.{PARTITIONS}", None) is None
+assert session.conf.get(f"spark.sql.catalog.{METASTORE}", None) is None
 session.range(3).write.mode("overwrite").parquet(Settings().lake)
 print(session.read.parquet(Settings().lake).count())
 """
 
 
 ALONE = """
-from varve.services.jvm.class_path import PARTITIONS
+from varve.services.jvm.class_path import METASTORE
 from varve.services.settings import Settings
 from varve.services.spark import open_session
 
 session = open_session(Settings())
-assert session.conf.get(f"spark.sql.catalog.{PARTITIONS}", None) is None
+assert session.conf.get(f"spark.sql.catalog.{METASTORE}", None) is None
 session.sql("SHOW DATABASES").collect()
 session.range(3).write.parquet(Settings().lake)
 print(session.read.parquet(Settings().lake).count())

@@ -41,6 +41,7 @@ from sqlalchemy.sql.functions import min as min_of
 
 from varve.dagster.leases.heartbeat import Heartbeats, this_process
 from varve.dagster.leases.leases import ASKED_ONLY, dead_runs, end_lease, leases_in
+from varve.dagster.storage_engine import kept_engine
 from varve.model.errors import VarveError
 from varve.model.partitions.key import WHOLE
 from varve.project import Project
@@ -160,6 +161,9 @@ class VarveDagsterStorage(DagsterPostgresStorage):
         postgres_url = dagster_storage_url(project.settings)
         super().__init__(postgres_url, inst_data=inst_data)
         self._event_log_storage = VarveEventLog(postgres_url, project)
+        # The web server gives each of them another one, with a timeout for statements.
+        for storage in (self._run_storage, self._event_log_storage, self._schedule_storage):
+            storage._engine = kept_engine(postgres_url)
 
     @classmethod
     def config_type(cls) -> Any:

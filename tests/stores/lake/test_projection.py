@@ -13,7 +13,7 @@ from varve.model.errors import VarveError
 from varve.model.partitions.dimension import StaticDimension
 from varve.model.schema import Column, ColumnType, Schema
 from varve.stores.folders.layout import Layout
-from varve.stores.lake import projection, statements
+from varve.stores.lake import executing, projection, statements
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -278,7 +278,7 @@ def test_many_are_moved_in_one_call_of_the_metastore_whatever_their_names(
         statements, "move_partitions_sql", lambda *given: calls.append(len(given[1])) or of_many(*given)
     )
     monkeypatch.setattr(statements, "set_location_sql", None)
-    monkeypatch.setattr(projection, "MOVE_AT_ONCE", 6)
+    monkeypatch.setattr(executing, "MOVE_AT_ONCE", 6)
     after = workbench.publish(sales, keys, [(partition, "pen", 100 + place) for place, partition in enumerate(keys)])
     assert calls == [6, 5]
     assert table(workbench, sales) == sorted((*row[:-1], 100 + row[-1]) for row in before)  # type: ignore[operator]
@@ -293,8 +293,8 @@ def test_many_are_moved_one_by_one_where_spark_has_the_setting_and_not_our_class
 ) -> None:
     workbench.publish(sales, [PARIS, ZURICH], [(PARIS, "pen", 1), (ZURICH, "ink", 2)])
     nobody = f"varve_nobody_{sales.db}"
-    monkeypatch.setattr(statements, "PARTITIONS", nobody)
-    monkeypatch.setattr(projection, "PARTITIONS", nobody)
+    monkeypatch.setattr(statements, "METASTORE", nobody)
+    monkeypatch.setattr(executing, "METASTORE", nobody)
     workbench.spark.conf.set(f"spark.sql.catalog.{nobody}", "nobody.There")
     workbench.publish(sales, [PARIS, ZURICH], [(PARIS, "pen", 10), (ZURICH, "ink", 20)])
     workbench.spark.conf.unset(f"spark.sql.catalog.{nobody}")
@@ -376,3 +376,30 @@ def test_a_table_or_view_of_somebody_else_is_refused_before_anything_is_written(
     workbench.spark.sql(f"DROP {kind} {name}")
     workbench.publish(dataset, [PARIS], [(PARIS, "ink", 2)])
     assert table(workbench, dataset) == [(*PARIS.values, "ink", 2)]
+
+
+def test_statements_are_one_call_and_fail_as_by_themselves(
+    workbench: Workbench, catalog: Catalog, monkeypatch: pytest.MonkeyPatch, sales: Dataset
+) -> None:
+    from pyspark.errors import AnalysisException
+
+    spark, asked = workbench.spark, list[str]()
+    of_session = type(spark).sql
+
+    def noted(session: Any, text: str, *further: Any, **options: Any) -> Any:
+        asked.append(text)
+        return of_session(session, text, *further, **options)
+
+    monkeypatch.setattr(type(spark), "sql", noted)
+    workbench.publish(sales, [PARIS, ZURICH], [(PARIS, 'it\'s \\ a "pen"', 1), (ZURICH, "ink", 2)])
+    made = [text for text in asked if not text.startswith("SELECT")]
+    assert [text.split("(")[0] for text in made] == ["CALL varve_metastore.execute"] * 2, made
+    table = statements.table_name(sales)
+    with pytest.raises(AnalysisException) as lost:
+        executing.execute(spark, f"ALTER TABLE {table} SET TBLPROPERTIES ('note' = 'a\\'b')", "DROP TABLE nobody.there")
+    assert lost.value.getCondition() in executing.LOST
+    # What came before the one that failed is done.
+    assert "a'b" in str(spark.sql(f"SHOW TBLPROPERTIES {table}").collect())
+    with pytest.raises(AnalysisException) as there:
+        executing.execute(spark, statements.add_partitions_sql(sales, catalog.current(sales.name).values()))
+    assert there.value.getCondition() == executing.ALREADY_THERE

@@ -17,8 +17,8 @@ JAR = Path(__file__).parent / "varve.jar"
 # What Spark's start scripts put behind Spark's own jars; unlike the setting, it takes nothing away from spark-defaults.
 _BEHIND = "SPARK_DIST_CLASSPATH"
 FILE_SYSTEM = "varve.PosixLocalFileSystem"
-# The catalog whose procedure moves many partitions of a Hive table at once.
-PARTITIONS = "varve_partitions"
+# The catalog whose procedures do in one call what Spark's statements do in many.
+METASTORE = "varve_metastore"
 
 
 def add_our_classes(environment: MutableMapping[str, str]) -> None:
@@ -45,6 +45,6 @@ def of_our_classes(conf: Mapping[str, str]) -> dict[str, str]:
     """
     return {
         "spark.hadoop.fs.file.impl": FILE_SYSTEM,
-        f"spark.sql.catalog.{PARTITIONS}": "varve.Partitions",
+        f"spark.sql.catalog.{METASTORE}": "varve.Metastore",
         **conf,
     }

@@ -17,11 +17,11 @@ from varve.catalog.rows import declaration
 from varve.model.errors import NOTHING_LOST, StillShown, VarveError, some
 from varve.model.partitions.key import WHOLE, escape, parse_path
 from varve.services.files import open_files
-from varve.services.jvm.class_path import PARTITIONS
 from varve.stores.folders import metastore
 from varve.stores.folders.clean import batch_of
 from varve.stores.frames import column_type, described_location, spark_errors
-from varve.stores.lake import statements
+from varve.stores.lake import executing, statements
+from varve.stores.lake.executing import ALREADY_THERE, LOST
 from varve.stores.lake.statements import table_name
 
 if TYPE_CHECKING:
@@ -37,10 +37,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 # One statement adds so many partitions; the metastore takes them in one call.
 ADD_AT_ONCE = 200
-# One call of the embedded metastore moves so many, all or none.
-MOVE_AT_ONCE = 1_000
-# What Spark says where the table or its partitions are gone.
-_LOST = {"TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND", "PARTITIONS_NOT_FOUND"}
 
 
 def shown(spark: SparkSession, dataset: Dataset, uris: str | None = None) -> dict[str, str]:
@@ -142,7 +138,7 @@ def follow(spark: SparkSession, catalog: Catalog, layout: Layout, dataset: Datas
             left = {path: batch for path, batch in lagging.items() if path not in moved}
             _point(spark, uris, dataset, list(left.values()), projected)
         except AnalysisException as error:
-            if error.getCondition() not in _LOST:
+            if error.getCondition() not in LOST:
                 raise
             # The metastore was lost: begin again with all current batches.
             _begin_again(spark, catalog, layout, dataset)
@@ -226,16 +222,15 @@ def _withdraw(spark: SparkSession, catalog: Catalog, layout: Layout, dataset: Da
     from pyspark.errors import AnalysisException
 
     withdrawn = catalog.withdrawn(dataset.name)
-    for path in withdrawn:
-        try:
-            whole = not dataset.partitioning.dimensions
-            root = layout.table(dataset)
-            spark.sql(
-                statements.clear_location_sql(dataset, root) if whole else statements.drop_partition_sql(dataset, path)
-            )
-        except AnalysisException as error:
-            if error.getCondition() not in {"TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND"}:
-                raise
+    if dataset.partitioning.dimensions:
+        texts = [statements.drop_partition_sql(dataset, path) for path in withdrawn]
+    else:
+        texts = [statements.clear_location_sql(dataset, layout.table(dataset)) for _ in withdrawn]
+    try:
+        executing.execute(spark, *texts)
+    except AnalysisException as error:
+        if error.getCondition() not in {"TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND"}:
+            raise
     if withdrawn:
         catalog.forget_withdrawn(dataset.name, withdrawn)
     return len(withdrawn)
@@ -248,8 +243,9 @@ def _begin_again(spark: SparkSession, catalog: Catalog, layout: Layout, dataset:
 
 
 def _ensure_table(spark: SparkSession, layout: Layout, dataset: Dataset) -> None:
-    spark.sql(statements.create_database_sql(dataset))
-    spark.sql(statements.create_table_sql(dataset, layout.table(dataset)))
+    executing.execute(
+        spark, statements.create_database_sql(dataset), statements.create_table_sql(dataset, layout.table(dataset))
+    )
 
 
 def _move(spark: SparkSession, uris: str | None, dataset: Dataset, batches: Sequence[Batch]) -> set[str]:
@@ -261,29 +257,7 @@ def _move(spark: SparkSession, uris: str | None, dataset: Dataset, batches: Sequ
             return {batch.partition for batch in metastore.move(uris, dataset, batches)}
         except metastore.MetastoreUnusable as error:
             logger.info("%s: Spark moves its partitions, for the metastore does not answer us: %s", dataset, error)
-    return _move_by_our_class(spark, dataset, batches)
-
-
-def _move_by_our_class(spark: SparkSession, dataset: Dataset, batches: Sequence[Batch]) -> set[str]:
-    """The same by a procedure within Spark, where Varve has started it. One partition is not worth it."""
-    from pyspark.errors import PySparkException
-
-    moved: set[str] = set()
-    if len(batches) == 1 or spark.conf.get(f"spark.sql.catalog.{PARTITIONS}", None) is None:
-        return moved
-    for start in range(0, len(batches), MOVE_AT_ONCE):
-        chunk = batches[start : start + MOVE_AT_ONCE]
-        try:
-            spark.sql(statements.move_partitions_sql(dataset, chunk))
-        except spark_errors() as error:
-            if isinstance(error, PySparkException) and error.getCondition() in _LOST:
-                raise
-            # All or none: whichever of them the table does not have is found one by one. The procedure itself may be
-            # missing too, where somebody's Spark has the setting and not our class.
-            logger.info("%s: its partitions are moved one by one: %s", dataset, error)
-            break
-        moved |= {batch.partition for batch in chunk}
-    return moved
+    return executing.move(spark, dataset, batches)
 
 
 def _point(
@@ -293,16 +267,15 @@ def _point(
     from pyspark.errors import AnalysisException
 
     if not dataset.partitioning.dimensions:
-        for batch in batches:
-            spark.sql(statements.set_location_sql(dataset, batch))
+        executing.execute(spark, *(statements.set_location_sql(dataset, batch) for batch in batches))
         return
     new = [batch for batch in batches if batch.partition not in projected]
     for start in range(0, len(new), ADD_AT_ONCE):
         chunk = new[start : start + ADD_AT_ONCE]
         try:
-            spark.sql(statements.add_partitions_sql(dataset, chunk))
+            executing.execute(spark, statements.add_partitions_sql(dataset, chunk))
         except AnalysisException as error:
-            if error.getCondition() != "PARTITIONS_ALREADY_EXIST":
+            if error.getCondition() != ALREADY_THERE:
                 raise
             # A run has added them, perhaps at an older batch, and died before it could record that.
             spark.sql(statements.add_partitions_sql(dataset, chunk, if_not_exists=True))

@@ -1,6 +1,6 @@
 """The statements of Spark SQL that make a lake table and its partitions.
 
-Not here: when which of them is executed (projection.py, views.py).
+Not here: how they are executed (executing.py), and when (projection.py, views.py).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from varve.model.partitions.key import WHOLE, parse_path
-from varve.services.jvm.class_path import PARTITIONS
+from varve.services.jvm.class_path import METASTORE
 from varve.stores.frames import spark_schema
 
 if TYPE_CHECKING:
@@ -73,14 +73,19 @@ def set_location_sql(dataset: Dataset, batch: Batch) -> str:
 
 
 def move_partitions_sql(dataset: Dataset, batches: Iterable[Batch]) -> str:
-    """Point many partitions that exist at their batches, by the procedure of services/jvm/source."""
+    """Point partitions that exist at their batches, by a procedure of services/jvm/source."""
     keys, locations = [], []
     for batch in batches:
         texts = (text for pair in parse_path(batch.partition) for text in pair)
         keys.append(f"MAP({', '.join(map(_literal, texts))})")
         locations.append(_literal(batch.location))
     table = f"{_literal(dataset.db)}, {_literal(dataset.table)}"
-    return f"CALL {PARTITIONS}.move({table}, ARRAY({', '.join(keys)}), ARRAY({', '.join(locations)}))"
+    return f"CALL {METASTORE}.move({table}, ARRAY({', '.join(keys)}), ARRAY({', '.join(locations)}))"
+
+
+def execute_sql(texts: Iterable[str]) -> str:
+    """Execute statements one after another, by a procedure of services/jvm/source."""
+    return f"CALL {METASTORE}.execute(ARRAY({', '.join(map(_literal, texts))}))"
 
 
 def no_batch(root: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from varve.stores.lake import projection, statements
+from varve.stores.lake import executing, projection, statements
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,15 +23,21 @@ if TYPE_CHECKING:
 def show_as(spark: SparkSession, layout: Layout, dataset: Dataset, batches: Sequence[Batch], database: str) -> None:
     """Make the table anew, with exactly these batches; readers of it may find it missing for a moment."""
     named = replace(dataset, name=f"{database}.{dataset.table}")
-    spark.sql(statements.create_database_sql(named))
-    spark.sql(f"DROP TABLE IF EXISTS {statements.table_name(named)}")
-    spark.sql(statements.create_table_sql(named, layout.table(dataset)))
-    if not dataset.partitioning.dimensions:
-        for batch in batches:
-            spark.sql(statements.set_location_sql(named, batch))
-        return
-    for start in range(0, len(batches), projection.ADD_AT_ONCE):
-        spark.sql(statements.add_partitions_sql(named, batches[start : start + projection.ADD_AT_ONCE]))
+    shown = (
+        [
+            statements.add_partitions_sql(named, batches[start : start + projection.ADD_AT_ONCE])
+            for start in range(0, len(batches), projection.ADD_AT_ONCE)
+        ]
+        if dataset.partitioning.dimensions
+        else [statements.set_location_sql(named, batch) for batch in batches]
+    )
+    executing.execute(
+        spark,
+        statements.create_database_sql(named),
+        f"DROP TABLE IF EXISTS {statements.table_name(named)}",
+        statements.create_table_sql(named, layout.table(dataset)),
+        *shown,
+    )
 
 
 def taken(spark: SparkSession, database: str, tables: Sequence[str]) -> list[str]:
@@ -41,8 +47,7 @@ def taken(spark: SparkSession, database: str, tables: Sequence[str]) -> list[str
 
 def hide(spark: SparkSession, database: str, tables: Sequence[str]) -> None:
     """Remove these tables, and the database where nothing else is in it. No file is touched: tables are external."""
-    for table in tables:
-        spark.sql(f"DROP TABLE IF EXISTS `{database}`.`{table}`")
+    executing.execute(spark, *(f"DROP TABLE IF EXISTS `{database}`.`{table}`" for table in tables))
     # Spark lists the temporary views of the session with the tables of every database.
     if spark.catalog.databaseExists(database) and all(
         table.isTemporary for table in spark.catalog.listTables(database)

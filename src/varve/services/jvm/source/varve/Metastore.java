@@ -6,6 +6,10 @@ import java.util.HashMap;
 import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.Callable;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.TableIdentifier;
 import org.apache.spark.sql.catalyst.analysis.NoSuchNamespaceException;
@@ -32,16 +36,25 @@ import scala.Option;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * A catalog with one procedure: {@code CALL name.move(db, table, partitions, locations)} points many existing partitions
- * of a table at other folders, all or none, in one call of the metastore.
+ * A catalog of procedures over Spark's metastore, each in one call.
  *
- * <p>Spark's ALTER TABLE moves one partition with each statement, of 0.1 s. A metastore that is deployed can be asked in
- * its own protocol; the embedded one only within its own JVM.
+ * <ul>
+ *   <li>{@code CALL name.move(db, table, partitions, locations)} points existing partitions of a table at other folders,
+ *       all or none. Spark's ALTER TABLE moves one with each statement. A metastore that is deployed can be asked in its
+ *       own protocol; the embedded one only within its own JVM.
+ *   <li>{@code CALL name.execute(statements)} executes statements that have no rows, one after another, up to the first
+ *       that fails.
+ * </ul>
+ *
+ * <p>Both do it in one thread, which lives as long as the JVM. The embedded metastore makes a store for each thread that
+ * asks it, of which the settings alone, read from the jars again, take as long as what is asked; and Spark Connect has a
+ * new thread for each statement.
  */
-public class Partitions implements ProcedureCatalog {
+public class Metastore implements ProcedureCatalog {
   private static final DataType TEXTS = DataTypes.createArrayType(DataTypes.StringType);
   private static final DataType KEYS =
       DataTypes.createArrayType(DataTypes.createMapType(DataTypes.StringType, DataTypes.StringType));
+  private static final ExecutorService THREAD = Executors.newSingleThreadExecutor(Metastore::daemon);
 
   private String name;
 
@@ -57,26 +70,93 @@ public class Partitions implements ProcedureCatalog {
 
   @Override
   public Identifier[] listProcedures(String[] namespace) {
-    return namespace.length == 0 ? new Identifier[] {Identifier.of(namespace, "move")} : new Identifier[0];
+    return namespace.length != 0
+        ? new Identifier[0]
+        : new Identifier[] {Identifier.of(namespace, "move"), Identifier.of(namespace, "execute")};
   }
 
   @Override
   public UnboundProcedure loadProcedure(Identifier identifier) {
-    if (identifier.namespace().length != 0 || !identifier.name().equals("move")) {
-      throw new IllegalArgumentException("There is no procedure " + identifier + " in " + name + ".");
+    if (identifier.namespace().length == 0 && identifier.name().equals("move")) {
+      return new Move();
     }
-    return new Move();
+    if (identifier.namespace().length == 0 && identifier.name().equals("execute")) {
+      return new Execute();
+    }
+    throw new IllegalArgumentException("There is no procedure " + identifier + " in " + name + ".");
   }
 
-  private static class Move implements UnboundProcedure, BoundProcedure {
-    @Override
-    public String name() {
-      return "move";
-    }
+  private static Thread daemon(Runnable work) {
+    Thread thread = new Thread(work, "varve-metastore");
+    thread.setDaemon(true);
+    return thread;
+  }
+
+  /** Scala declares no exceptions: Spark's own go through its interfaces without being named. */
+  @SuppressWarnings("unchecked")
+  private static <E extends Throwable> E asItIs(Throwable error) throws E {
+    throw (E) error;
+  }
+
+  /** A procedure that takes constants, gives no rows, and works in the thread of the metastore. */
+  private abstract static class Procedure implements UnboundProcedure, BoundProcedure {
+    abstract void work(SparkSession session, InternalRow given);
 
     @Override
     public BoundProcedure bind(StructType given) {
       return this;
+    }
+
+    @Override
+    public boolean isDeterministic() {
+      return false;
+    }
+
+    @Override
+    public Iterator<Scan> call(InternalRow given) {
+      SparkSession session = SparkSession.active();
+      Callable<Object> work =
+          () ->
+              session.withActive(
+                  () -> {
+                    work(session, given);
+                    return null;
+                  });
+      try {
+        THREAD.submit(work).get();
+      } catch (ExecutionException error) {
+        throw Metastore.<RuntimeException>asItIs(error.getCause());
+      } catch (InterruptedException error) {
+        throw Metastore.<RuntimeException>asItIs(error);
+      }
+      return Collections.emptyIterator();
+    }
+  }
+
+  private static class Execute extends Procedure {
+    @Override
+    public String name() {
+      return "execute";
+    }
+
+    @Override
+    public ProcedureParameter[] parameters() {
+      return new ProcedureParameter[] {ProcedureParameter.in("statements", TEXTS).build()};
+    }
+
+    @Override
+    void work(SparkSession session, InternalRow given) {
+      ArrayData statements = given.getArray(0);
+      for (int number = 0; number < statements.numElements(); number++) {
+        session.sql(statements.getUTF8String(number).toString());
+      }
+    }
+  }
+
+  private static class Move extends Procedure {
+    @Override
+    public String name() {
+      return "move";
     }
 
     @Override
@@ -90,13 +170,8 @@ public class Partitions implements ProcedureCatalog {
     }
 
     @Override
-    public boolean isDeterministic() {
-      return false;
-    }
-
-    @Override
-    public Iterator<Scan> call(InternalRow given) {
-      SessionCatalog catalog = SparkSession.active().sessionState().catalog();
+    void work(SparkSession session, InternalRow given) {
+      SessionCatalog catalog = session.sessionState().catalog();
       TableIdentifier table = new TableIdentifier(given.getString(1), Option.apply(given.getString(0)));
       // As a partition that Spark itself adds.
       CatalogStorageFormat storage = storageOf(catalog, table);
@@ -108,21 +183,14 @@ public class Partitions implements ProcedureCatalog {
       }
       catalog.alterPartitions(table, CollectionConverters.asScala(moved).toSeq());
       catalog.refreshTable(table);
-      return Collections.emptyIterator();
     }
 
     private static CatalogStorageFormat storageOf(SessionCatalog catalog, TableIdentifier table) {
       try {
         return catalog.getTableMetadata(table).storage();
       } catch (NoSuchNamespaceException | NoSuchTableException error) {
-        throw Move.<RuntimeException>asItIs(error);
+        throw Metastore.<RuntimeException>asItIs(error);
       }
-    }
-
-    /** Scala declares no exceptions: Spark's own go through its interfaces without being named. */
-    @SuppressWarnings("unchecked")
-    private static <E extends Throwable> E asItIs(Throwable error) throws E {
-      throw (E) error;
     }
 
     private static CatalogTablePartition partition(MapData key, String location, CatalogStorageFormat storage) {

@@ -2,7 +2,8 @@
 
 Servers are no children of the tests, and most end before the suite does: so all processes whose temporary files are in
 the suite's folder are looked at every second, and the last look at each counts. What ends within a second of its start
-and is nobody's child here is missed.
+and is nobody's child here is missed, as most sessions of PostgreSQL are: so the first line has what the machine did in
+all, too, for which the suite should have it for itself.
 
 Not here: which rooms of the tests take it (tests/conftest.py).
 """
@@ -25,11 +26,18 @@ PROGRAMS = {"java": "Spark", "postgres": "PostgreSQL", "postgres:": "PostgreSQL"
 BROWSERS = ("chromium", "chrome", "chromedriver")
 
 
+def _busy() -> float:
+    """For how many seconds the machine's processors have worked since it was started."""
+    times = psutil.cpu_times()
+    return float(times.user + times.system)
+
+
 @dataclass
 class ProcessorTime:
     """What the processes of one suite have used up to the last look, by pid and start, and which program each is."""
 
     folder: Path
+    busy_before: float = field(default_factory=_busy)
     seconds: dict[tuple[int, float], tuple[str, float]] = field(default_factory=dict)
     _of_others: set[tuple[int, float]] = field(default_factory=set)
 
@@ -60,7 +68,8 @@ class ProcessorTime:
         short = children.ru_utime + children.ru_stime - by_program["Python"] - by_program["the browser"]
         by_program["Python"] += max(0.0, short)
         total = sum(by_program.values())
-        yield f"{elapsed:,.0f} s, {total:,.0f} processor seconds on {psutil.cpu_count()} cores"
+        busy = _busy() - self.busy_before
+        yield f"{elapsed:,.0f} s, {total:,.0f} processor seconds on {psutil.cpu_count()} cores, busy for {busy:,.0f}"
         for program, seconds in sorted(by_program.items(), key=lambda each: -each[1]):
             yield f"  {seconds:7,.0f} s  {program}"
 

@@ -136,8 +136,8 @@ def test_a_week_grows_under_the_sensor_is_put_together_and_closed_and_a_person_o
         ((uri, late),) = RejectedArrivals(connection).of(f"{db}.orders").items()
     assert (uri.rsplit("/", 1)[-1], late.kind) == ("h01.csv", RejectionKind.CLOSED)
     assert f"varve reopen {db}.orders week={last}" in late.reason
-    monkeypatch.setattr("varve.cli.selection.declared", graph.datasets.__getitem__)
-    monkeypatch.setattr(reopen, "declared", graph.datasets.__getitem__)
+    monkeypatch.setattr("varve.cli.selection.dataset_named", graph.datasets.__getitem__)
+    monkeypatch.setattr(reopen, "dataset_named", graph.datasets.__getitem__)
     with pytest.raises(VarveError, match="is closed"):
         reopen.reopen(f"{db}.orders", [f"week={monday.to_date_string()}"], reason="", close=False, dry_run=False)
     opened = reopen.reopen(f"{db}.orders", [f"week={last}"], reason="a shop was late", close=False, dry_run=False)

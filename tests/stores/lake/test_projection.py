@@ -393,6 +393,7 @@ def test_statements_are_one_call_and_fail_as_by_themselves(
     monkeypatch.setattr(type(spark), "sql", noted)
     workbench.publish(sales, [PARIS, ZURICH], [(PARIS, 'it\'s \\ a "pen"', 1), (ZURICH, "ink", 2)])
     made = [text for text in asked if not text.startswith("SELECT")]
+    monkeypatch.setattr(executing, "EXECUTE_AT_ONCE", 1)
     assert [text.split("(")[0] for text in made] == ["CALL varve_metastore.execute"] * 2, made
     table = statements.table_name(sales)
     with pytest.raises(AnalysisException) as lost:

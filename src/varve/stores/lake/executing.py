@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from varve.model.dataset import Dataset
 
 logger = logging.getLogger(__name__)
+# One call executes so many statements, each of which may name hundreds of partitions.
+EXECUTE_AT_ONCE = 50
 # One call of the embedded metastore moves so many, all or none.
 MOVE_AT_ONCE = 1_000
 # What Spark says where the table or its partitions are gone.
@@ -38,17 +40,20 @@ def execute(spark: SparkSession, *texts: str) -> None:
 
     They may be executed twice, where the procedure is not there or fails for another reason than the table.
     """
-    if texts and _has_our_class(spark):
-        try:
-            spark.sql(statements.execute_sql(texts))
-        except spark_errors() as error:
-            if _is_of_the_table(error):
-                raise
-            logger.info("statements are executed one by one: %s", error)
-        else:
-            return
-    for text in texts:
-        spark.sql(text)
+    in_one_call = bool(texts) and _has_our_class(spark)
+    for start in range(0, len(texts), EXECUTE_AT_ONCE):
+        chunk = texts[start : start + EXECUTE_AT_ONCE]
+        if in_one_call:
+            try:
+                spark.sql(statements.execute_sql(chunk))
+            except spark_errors() as error:
+                if _is_of_the_table(error):
+                    raise
+                logger.info("statements are executed one by one: %s", error)
+                in_one_call = False
+        if not in_one_call:
+            for text in chunk:
+                spark.sql(text)
 
 
 def move(spark: SparkSession, dataset: Dataset, batches: Sequence[Batch]) -> set[str]:

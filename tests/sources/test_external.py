@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 import time
 import uuid
 from decimal import Decimal
@@ -12,12 +13,14 @@ import psycopg
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812
 
 from varve.model.errors import BadInput, MissingUpstream, ServiceUnavailable, VarveError
 from varve.model.partitions.key import PartitionKey
 from varve.sources.external import jdbc, postgres
 from varve.sources.external.read import open_external_table
+from varve.sql.spark.run_errors import run_message
 from varve.sql.sql_project import compiled
 from varve.sql.syntax.errors import SourceFile
 
@@ -525,12 +528,53 @@ def test_what_a_jdbc_driver_cannot_do_is_told(till: Till, monkeypatch: pytest.Mo
     with pytest.raises(BadInput, match="has no column prize; it has product, "):
         external.read(dataset, [key(1, HARE)])
     monkeypatch.setenv(URL, "jdbc:nosuch://me:secret@host/db")
-    with pytest.raises(ServiceUnavailable, match="Spark has no driver for this database") as caught:
+    with pytest.raises(
+        ServiceUnavailable, match=r"Spark has no driver for this database\. .*name its class too"
+    ) as caught:
         till.listed()
     assert "secret" not in str(caught.value)
+    monkeypatch.setenv(URL, "jdbc:oracle:thin:me/secret@host/db")
+    with pytest.raises(ServiceUnavailable, match=r"this database, oracle\.jdbc\.OracleDriver\. Name its jar") as caught:
+        till.listed()
+    assert "secret" not in str(caught.value)
+    own = f"source = 'jdbc', table = 'APP.receipts', url = '{URL}', changed = 'at', driver = 'com.example.Driver'"
+    dataset = declared(own)
+    with pytest.raises(ServiceUnavailable, match=r"this database, com\.example\.Driver\. "):
+        opened(dataset, till.settings, till.spark).listed(dataset)
+    with pytest.raises(
+        VarveError, match=r"'two words' is no name of a class; write driver = 'org\.postgresql\.Driver'"
+    ):
+        declared(own.replace("com.example.Driver", "two words"))
     monkeypatch.delenv(URL)
     with pytest.raises(ServiceUnavailable, match=f"the environment variable {URL} is not set"):
         till.listed()
+
+
+def test_numbers_that_a_database_gives_no_scale_are_taken_to_the_last_digit_or_refused(
+    till: Till, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Derby has 31 digits at most, where Spark gives a number without a scale all 38 that it has.
+    monkeypatch.setattr(jdbc, "DECIMAL_DIGITS", 31)
+    till.columns = till.columns | {"price": "decimal(31,18)", "number": "decimal(31,10)"}
+    long = "1234567.123456789012345678"
+    sold = ("2022-03-01", HARE, "2022-03-01 10:00")
+    till.sell(("x", "12.50", *sold, "7"), ("y", long, *sold, "-3e2"), ("z", None, *sold, None), mode="overwrite")
+    dataset, external = till.external("product STRING, price DECIMAL(25, 18), number BIGINT")
+    assert [row[:3] for row in rows(external, dataset, key(1, HARE))] == [
+        ("x", Decimal("12.50"), 7), ("y", Decimal(long), -300), ("z", None, None),
+    ]  # fmt: skip
+    for columns, refused in (
+        ("product STRING, price DECIMAL(18, 2)", rf"price is declared DECIMAL\(18,2\), and {long} stands there"),
+        ("product STRING, price INT", "price is declared INT, and 12.5(0*) stands there"),
+        ("product STRING, number TINYINT", r"number is declared TINYINT, and -300\.0* stands there"),
+    ):
+        dataset, external = till.external(columns)
+        with pytest.raises(PySparkException) as caught:
+            rows(external, dataset, key(1, HARE))
+        assert re.fullmatch(rf"{refused} in a row of day=2022-03-01/store=O'Hare\.", run_message(caught.value))
+    # What is no number exactly is refused as ever.
+    dataset, external = till.external("product STRING, price DOUBLE")
+    assert external.read(dataset, [key(1, HARE)]).frame.schema["price"].dataType.simpleString() == "decimal(31,18)"
 
 
 def unpartitioned(options: str, settings: Settings, spark: SparkSession) -> tuple[Dataset, ExternalSource]:

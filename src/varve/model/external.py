@@ -33,6 +33,7 @@ class ExternalTable:
         url: the name of the environment variable that holds the URL of its database.
         changed: the column whose highest value in a partition changes whenever the partition changes; "" where the
             table itself shows a change: by its files, or by the transactions that wrote its rows.
+        driver: the class of its JDBC driver; "" where the URL tells it.
         in_place: whether its files are read where they are, and nothing is copied.
     """
 
@@ -40,8 +41,9 @@ class ExternalTable:
     name: str
     url: str = ""
     changed: str = ""
-    # Not in the code version: the rows are the same.
+    # These are not in the code version: the rows are the same.
     in_place: bool = field(default=False, repr=False)
+    driver: str = field(default="", repr=False)
 
     def __str__(self) -> str:
         return self.name

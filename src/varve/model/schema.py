@@ -42,11 +42,14 @@ _SYNONYMS = {
     "DEC": Kind.DECIMAL, "NUMERIC": Kind.DECIMAL, "TIMESTAMP_LTZ": Kind.TIMESTAMP,
 }  # fmt: skip
 _NESTED = frozenset({Kind.ARRAY, Kind.MAP, Kind.STRUCT})
-_DECIMAL_DIGITS = 38
+# Of Spark, Hive and parquet alike.
+DECIMAL_DIGITS = 38
 # The column that Spark makes of the last part of a batch's folder (`batch_id=1385164800000`): no other is called so.
 FOLDER_COLUMN = "batch_id"
+# What is said of a row with a value, or none, that the declaration does not allow: before the partition.
+STANDS_THERE = " stands there in a row"
 # What is said of a row that lacks a value: behind the name of the column, and before the partition.
-NO_VALUE = " is declared NOT NULL, and nothing stands there in a row"
+NO_VALUE = f" is declared NOT NULL, and nothing{STANDS_THERE}"
 
 
 class ColumnType(str):
@@ -94,9 +97,9 @@ class ColumnType(str):
     @classmethod
     def decimal(cls, precision: int, scale: int = 0) -> ColumnType:
         """`DECIMAL(precision,scale)`."""
-        if not (1 <= precision <= _DECIMAL_DIGITS and 0 <= scale <= precision):
+        if not (1 <= precision <= DECIMAL_DIGITS and 0 <= scale <= precision):
             raise VarveError(
-                f"DECIMAL({precision},{scale}): a decimal has 1 to {_DECIMAL_DIGITS} digits, no more of them after the "
+                f"DECIMAL({precision},{scale}): a decimal has 1 to {DECIMAL_DIGITS} digits, no more of them after the "
                 "point than in all."
             )
         return cls._canonical(f"DECIMAL({precision},{scale})", Kind.DECIMAL, digits=(precision, scale))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from varve.model.errors import NOTHING_LOST, BadInput, VarveError
 from varve.model.partitions.key import plain, text_of
-from varve.model.schema import NO_VALUE, Column, ColumnType, Kind
+from varve.model.schema import DECIMAL_DIGITS, NO_VALUE, STANDS_THERE, Column, ColumnType, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -162,12 +162,41 @@ def _with_declared_case(declared: Sequence[Column], frame: DataFrame) -> DataFra
     return frame if renamed == frame.columns or len(set(given)) < len(given) else frame.toDF(*renamed)
 
 
+def text_as_decimal(text: str, kind: str) -> str:
+    """Spark SQL of a text as a decimal; NULL where it has more digits after the point, which a cast would round."""
+    scale = kind.rstrip(")").rpartition(",")[2]
+    digits = f"replace(regexp_extract({text}, '[0-9.]+', 0), '.', '')"
+    # Zeros at the end do not count, and of zero itself nothing does.
+    significant = f"trim(TRAILING '0' FROM {digits})"
+    after_point = f"length(regexp_extract({text}, '[.]([0-9]*)', 1)) - length({digits}) + length({significant})"
+    exponent = f"coalesce(try_cast(regexp_extract({text}, '[eE](.*)', 1) AS INT), 0)"
+    return f"CASE WHEN {significant} = '' OR {after_point} - {exponent} <= {scale} THEN try_cast({text} AS {kind}) END"
+
+
+def exactly(column: Column, partition_columns: Sequence[str]) -> str:
+    """Spark SQL of a column of texts as the whole numbers or decimals that are declared.
+
+    A number that the type does not hold to the last digit ends the job that computes it, by column and partition.
+    """
+    text = f"`{column.name}`"
+    decimal = column.type if column.type.kind is Kind.DECIMAL else ColumnType.decimal(DECIMAL_DIGITS)
+    number = f"try_cast({text_as_decimal(text, str(decimal))} AS {column.type})"
+    declared = f"concat(' is declared {column.type}, and ', {text}, '{STANDS_THERE}')"
+    refused = _raised(column, declared, partition_columns)
+    return f"CASE WHEN {text} IS NOT NULL THEN coalesce({number}, {refused}) END"
+
+
 def _no_value(column: Column, partition_columns: Sequence[str]) -> str:
     """Spark SQL that ends a job, with the column and the partition of the row that has no value there."""
+    return _raised(column, f"'{NO_VALUE}'", partition_columns)
+
+
+def _raised(column: Column, message: str, partition_columns: Sequence[str]) -> str:
+    """Spark SQL that ends a job with the name of a column, a message (also SQL), and the row's partition."""
     where = ", '/', ".join(f"'{name}=', coalesce(cast(`{name}` as string), 'NULL')" for name in partition_columns)
     of = f", ' of ', {where}" if where else ""
     quoted = column.name.replace("\\", "\\\\").replace("'", "\\'")
-    return f"raise_error(concat('{quoted}{NO_VALUE}'{of}))"
+    return f"raise_error(concat('{quoted}', {message}{of}))"
 
 
 def in_partitions(partitions: Sequence[PartitionKey]) -> SparkColumn:

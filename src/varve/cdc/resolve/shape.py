@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from varve.cdc.captured_table import VALIDITY
 from varve.model.schema import ColumnType
 from varve.sql.syntax.lexer import quoted
-from varve.stores.frames import folded
+from varve.stores.frames import folded, text_as_decimal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -157,19 +157,8 @@ def typed(text: str, kind: str) -> str:
         is_date, day = f"{text} LIKE ANY ('____-__-__', '____-__-__Z')", f"substring({text}, 1, 10)"
         return f"CASE WHEN {is_date} THEN try_cast({day} AS date) END"
     if kind.startswith("decimal"):
-        return _exact_decimal(text, kind)
+        return text_as_decimal(text, kind)
     return text if kind == "string" else f"try_cast({text} AS {kind})"
-
-
-def _exact_decimal(text: str, kind: str) -> str:
-    """A text as a decimal; NULL where it has more digits after the point than the type, as a cast would round it."""
-    scale = kind.rstrip(")").rpartition(",")[2]
-    digits = f"replace(regexp_extract({text}, '[0-9.]+', 0), '.', '')"
-    # Zeros at the end do not count, and of zero itself nothing does.
-    significant = f"trim(TRAILING '0' FROM {digits})"
-    after_point = f"length(regexp_extract({text}, '[.]([0-9]*)', 1)) - length({digits}) + length({significant})"
-    exponent = f"coalesce(try_cast(regexp_extract({text}, '[eE](.*)', 1) AS INT), 0)"
-    return f"CASE WHEN {significant} = '' OR {after_point} - {exponent} <= {scale} THEN try_cast({text} AS {kind}) END"
 
 
 def named(name: str) -> str:

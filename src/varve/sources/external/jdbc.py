@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from varve.model.errors import NOTHING_LOST, ServiceUnavailable, VarveError
 from varve.model.partitions.key import plain, text_of
+from varve.model.schema import DECIMAL_DIGITS, Kind
 from varve.services.secrets import redacted
 from varve.sources.external.tables import (
     Listing,
@@ -29,7 +30,7 @@ from varve.sources.external.tables import (
 from varve.stores.frames import folded, spark_errors, spark_says
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructField
@@ -45,7 +46,29 @@ _TASKS = 8
 _FETCH = "10000"
 # In seconds; shorter than the minute that Dagster gives a sensor.
 _SECONDS = "30"
+# What a number without a scale may be declared as: each holds it exactly, or not at all.
+_EXACT = frozenset({Kind.TINYINT, Kind.SMALLINT, Kind.INT, Kind.BIGINT, Kind.DECIMAL})
 _NO_DRIVER = ("No suitable driver", "ClassNotFoundException")
+# The driver of a URL `jdbc:NAME:`. Java finds one by itself only on the class path that it was started with; Spark's
+# jars are added later, and Spark takes a driver from them by the name of its class alone.
+_DRIVERS = {
+    "ch": "com.clickhouse.jdbc.ClickHouseDriver",
+    "clickhouse": "com.clickhouse.jdbc.ClickHouseDriver",
+    "db2": "com.ibm.db2.jcc.DB2Driver",
+    "duckdb": "org.duckdb.DuckDBDriver",
+    "h2": "org.h2.Driver",
+    "mariadb": "org.mariadb.jdbc.Driver",
+    "mysql": "com.mysql.cj.jdbc.Driver",
+    "oracle": "oracle.jdbc.OracleDriver",
+    "postgresql": "org.postgresql.Driver",
+    "redshift": "com.amazon.redshift.Driver",
+    "sap": "com.sap.db.jdbc.Driver",
+    "snowflake": "net.snowflake.client.jdbc.SnowflakeDriver",
+    "sqlite": "org.sqlite.JDBC",
+    "sqlserver": "com.microsoft.sqlserver.jdbc.SQLServerDriver",
+    "teradata": "com.teradata.jdbc.TeraDriver",
+    "trino": "io.trino.jdbc.TrinoDriver",
+}
 
 
 @dataclass(frozen=True)
@@ -78,19 +101,24 @@ class JdbcTable:
         """See `tables.ExternalSource`. Each of Spark's tasks asks for some of the partitions."""
         with self._explained(dataset):
             wanted = [column.name for column in (*dataset.schema.columns, *dataset.partition_columns)]
-            self._columns(dataset, wanted)
-            rows = self._load(dataset, str(self.table))
+            unscaled = _numbers_without_scale(dataset, self._columns(dataset, wanted))
+            texts = ", ".join(f"`{field.name.replace('`', '``')}` STRING" for field in unscaled.values())
+            rows = self._load(dataset, str(self.table), **({"customSchema": texts} if texts else {}))
             parts = [self._only(dataset, rows, part) for part in _parts(keys)]
-            frame = declared_columns(dataset, folded(lambda first, second: first.unionAll(second), parts))
+            frame = declared_columns(dataset, folded(lambda first, second: first.unionAll(second), parts), unscaled)
             return Rows(frame, here=False)
 
     def _load(self, dataset: Dataset, table_or_query: str, **options: str) -> DataFrame:
+        url = url_of(dataset, self.table)
         # Timestamps without a zone are read as such, not as instants in the zone of the session.
-        options |= {"fetchsize": _FETCH, "preferTimestampNTZ": "true"}
-        reader = (
-            self.spark().read.format("jdbc").options(url=url_of(dataset, self.table), dbtable=table_or_query, **options)
-        )
-        return reader.load()
+        options |= {"fetchsize": _FETCH, "preferTimestampNTZ": "true", "url": url, "dbtable": table_or_query}
+        if driver := self._driver(url):
+            options["driver"] = driver
+        return self.spark().read.format("jdbc").options(**options).load()
+
+    def _driver(self, url: str) -> str:
+        """The class of the driver; "" where Java has to find one."""
+        return self.table.driver or _DRIVERS.get(url.split(":")[1] if ":" in url else "", "")
 
     def _only(self, dataset: Dataset, rows: DataFrame, keys: Sequence[PartitionKey]) -> DataFrame:
         """The rows of these partitions and no others, whatever texts the database takes for the same."""
@@ -127,12 +155,35 @@ class JdbcTable:
             message = redacted(spark_says(error).replace(url_of(dataset, self.table), self.table.url))
             first_line = next((line for line in message.splitlines() if line.strip()), type(error).__name__)
             if any(mark in message for mark in _NO_DRIVER):
-                raise ServiceUnavailable(
-                    f"{where}: Spark has no driver for this database. Name its jar in VARVE_SPARK_CONF, as "
-                    """'{"spark.jars": "/path/driver.jar"}', and start Spark anew (`varve down`, `varve up`). """
-                    f"{NOTHING_LOST}"
-                ) from error
+                raise _no_driver(where, self._driver(url_of(dataset, self.table))) from error
             raise VarveError(f"{where} cannot be read: {first_line} {NOTHING_LOST}") from error
+
+
+def _no_driver(where: str, driver: str) -> ServiceUnavailable:
+    """The error where Spark has not the class of the driver, or it is not known which one that is."""
+    jar = 'its jar in VARVE_SPARK_CONF, as \'{"spark.jars": "/path/driver.jar"}\''
+    name = "driver = 'org.postgresql.Driver'"
+    hint = "where it is of another class, name that" if driver else "name its class too"
+    return ServiceUnavailable(
+        f"{where}: Spark has no driver for this database{driver and f', {driver}'}. Name {jar}, and start Spark anew "
+        f"(`varve down`, `varve up`); {hint} in the dataset's OPTIONS, as {name}. {NOTHING_LOST}"
+    )
+
+
+def _numbers_without_scale(dataset: Dataset, columns: Mapping[str, StructField]) -> dict[str, StructField]:
+    """The columns, by the names that are declared, that Spark gives a scale of its own: it would round their numbers.
+
+    Which these are cannot be seen: all that have as many digits as there can be are taken for such columns.
+    """
+    from pyspark.sql.types import DecimalType
+
+    found = {}
+    for column in dataset.schema.columns:
+        field = columns[column.name.lower()]
+        kind = field.dataType
+        if column.type.kind in _EXACT and isinstance(kind, DecimalType) and kind.precision == DECIMAL_DIGITS:
+            found[column.name] = field
+    return found
 
 
 def _parts(keys: Sequence[PartitionKey]) -> list[Sequence[PartitionKey]]:

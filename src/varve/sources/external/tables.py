@@ -22,9 +22,10 @@ from varve.model.errors import (
 )
 from varve.model.partitions.key import text_of
 from varve.model.schema import Kind
+from varve.stores.frames import exactly
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Container, Iterable, Mapping, Sequence
 
     from pyspark.sql import DataFrame
 
@@ -136,12 +137,19 @@ def as_texts(listed: DataFrame, dataset: Dataset, newest: str) -> DataFrame:
     )
 
 
-def declared_columns(dataset: Dataset, rows: DataFrame) -> DataFrame:
-    """The declared columns and the partition columns of what Spark reads; others are left out."""
+def declared_columns(dataset: Dataset, rows: DataFrame, numbers: Container[str] = ()) -> DataFrame:
+    """The declared columns and the partition columns of what Spark reads; others are left out.
+
+    `numbers` are columns whose numbers are read as texts, by the names that are declared.
+    """
     from pyspark.sql import functions as F  # noqa: N812
 
+    by = dataset.partitioning.names
     return rows.select(
-        *[F.col(f"`{column.name}`").alias(column.name) for column in dataset.schema.columns],
+        *[
+            F.expr(exactly(column, by) if column.name in numbers else f"`{column.name}`").alias(column.name)
+            for column in dataset.schema.columns
+        ],
         # A partition column is cast to the type of the key, whatever its type there is.
         *[F.col(f"`{column.name}`").cast(str(column.type)).alias(column.name) for column in dataset.partition_columns],
     )

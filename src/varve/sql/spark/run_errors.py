@@ -15,7 +15,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from varve.model.schema import NO_VALUE
+from varve.model.schema import STANDS_THERE
 from varve.sql.names.written_query import QueryPiece, author_place, text_of, written_query
 from varve.sql.spark.execute import shared_query_forms, single_scope_query
 from varve.sql.spark.scope_join import ScopeNames
@@ -58,8 +58,8 @@ def run_message(error: Exception) -> str:
 
 
 def _raised(text: str) -> str:
-    """What a query of the author says by RAISE_ERROR, or the check of NOT NULL."""
-    return f"{text}." if NO_VALUE in text else f"it says: {text}"
+    """What a query of the author says by RAISE_ERROR, or a check of the declaration."""
+    return f"{text}." if STANDS_THERE in text else f"it says: {text}"
 
 
 def run_problem(

@@ -26,7 +26,7 @@ _OPTIONS = {
     ExternalTableKind.TABLE.value: ("table", "changed"),
     ExternalTableKind.PARQUET.value: ("folder",),
     ExternalTableKind.POSTGRES.value: ("table", "url", "changed"),
-    ExternalTableKind.JDBC.value: ("table", "url", "changed"),
+    ExternalTableKind.JDBC.value: ("table", "url", "changed", "driver"),
     PROJECT: ("project",),
 }
 _ALL = {name for names in _OPTIONS.values() for name in names}
@@ -44,6 +44,7 @@ _EXAMPLES = {
     ExternalTableKind.JDBC.value: ", url = 'SHOP_JDBC_URL', changed = 'updated_at'",
 }
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_CLASS = re.compile(r"[A-Za-z_$][\w$]*(\.[A-Za-z_$][\w$]*)*", re.ASCII)
 
 
 def is_landing(sql: SqlDataset) -> bool:
@@ -72,7 +73,8 @@ def external_of(sql: SqlDataset) -> ExternalTable | None:
     options = dict(sql.options)
     kind = ExternalTableKind(options["source"])
     name = options["folder"] if kind is ExternalTableKind.PARQUET else options["table"]
-    return ExternalTable(kind, name, options.get("url", ""), options.get("changed", ""), sql.is_view)
+    url, changed, driver = (options.get(option, "") for option in ("url", "changed", "driver"))
+    return ExternalTable(kind, name, url, changed, sql.is_view, driver)
 
 
 def external_problems(sql: SqlDataset) -> Iterator[Problem]:
@@ -164,6 +166,12 @@ def _table_problems(sql: SqlDataset, source: str, options: dict[str, str]) -> It
         yield sql.problem(
             at,
             f"which column's highest value tells that a partition was changed? Write {example}.",
+        )
+    if not _CLASS.fullmatch(options.get("driver", "java.Driver")):
+        yield sql.problem(
+            sql.span_of("OPTIONS driver"),
+            f"'{options['driver']}' is no name of a class; write driver = 'org.postgresql.Driver', or leave it out "
+            "where the database is a usual one.",
         )
     url = options.get("url", "")
     if not url:

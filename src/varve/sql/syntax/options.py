@@ -27,7 +27,7 @@ CONF = "conf."
 ARGS = "args"
 _OF_BODY: dict[Body, tuple[str, ...]] = {
     Body.SPARK: (*SUBMIT, ARGS),
-    Body.EXTERNAL: ("source", "table", "folder", "changed", "url", "project", *OPTION_NAMES),
+    Body.EXTERNAL: ("source", "table", "folder", "changed", "url", "driver", "project", *OPTION_NAMES),
 }
 
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from typing import TYPE_CHECKING
 
 import pendulum
 import pytest
 
 from tests.support.sales import sales_dataset
-from varve.cli.selection import by_column, matching, named_path, partition_named, span
+from varve.cli.selection import by_column, matching, named_path, partition_named, span, spelt_out, words_of
 from varve.model.dataset import StoreKind
 from varve.model.errors import UnknownPartition, VarveError
-from varve.model.partitions.dimension import TimeDimension
+from varve.model.partitions.dimension import DynamicDimension, StaticDimension, TimeDimension
 from varve.model.partitions.grain import Grain
 from varve.model.partitions.time_columns import TimeColumn
 from varve.model.schema import ColumnType
@@ -79,6 +80,54 @@ def test_a_moment_is_one_partition_for_every_command(word: str, path: str) -> No
     assert partition_named(MOMENTS, [word]).path == path
     wanted = Wanted(values=by_column([word]))
     assert [each for each in paths if wanted.includes(MOMENTS, each)] == [path]
+
+
+DAYS = TimeDimension("day", Grain.DAY, pendulum.datetime(2026, 11, 1))
+OF_STORES = sales_dataset(StoreKind.LAKE, dimensions=(DAYS, StaticDimension("store", ("EWR", "a/b", "10:30"))))
+OF_DAYS = sales_dataset(StoreKind.LAKE, dimensions=(DAYS,))
+OF_A_SET = sales_dataset(StoreKind.LAKE, dimensions=(DynamicDimension("store", "stores"),))
+
+
+@pytest.mark.parametrize(
+    ("dataset", "word", "path"),
+    [
+        (OF_DAYS, "2026-11-22", "day=2026-11-22"),
+        (OF_STORES, "2026-11-22|EWR", "day=2026-11-22/store=EWR"),
+        (OF_STORES, "2026-11-22|a/b", "day=2026-11-22/store=a%2Fb"),
+        (OF_STORES, "day=2026-11-22/store=EWR", "day=2026-11-22/store=EWR"),
+        (OF_STORES, "day=2026-11-22/store=10%3A30", "day=2026-11-22/store=10%3A30"),
+        (OF_A_SET, "Zürich", "store=Zürich"),
+        (OF_A_SET, "store=a=b", "store=a%3Db"),
+        (MOMENTS, "2026-10-25T02", "hour=2026-10-25 00%3A00%3A00"),
+    ],
+)
+def test_a_whole_partition_is_one_word_as_dagster_and_as_our_outputs_spell_it(
+    dataset: Dataset, word: str, path: str
+) -> None:
+    assert partition_named(dataset, [word]).path == path
+    assert named_path(dataset, [word]) == path
+    assert matching(dataset, [word], [path, "day=2026-11-21/store=EWR"]) == [path]
+    assert spelt_out(dataset, words_of(path)) == words_of(path)
+
+
+@pytest.mark.parametrize(
+    ("dataset", "word"),
+    [
+        (OF_DAYS, "dai=2026-11-22"), (OF_DAYS, "2026-13-22"), (OF_STORES, "2026-11-22"), (OF_STORES, "2026-11-22|JFK"),
+        (OF_STORES, "day=2026-11-22/shop=EWR"), (OF_A_SET, "stor=x"), (OF_STORES, "EWR"),
+    ],
+)  # fmt: skip
+def test_a_word_that_is_no_whole_partition_is_refused_as_it_was_typed(dataset: Dataset, word: str) -> None:
+    assert spelt_out(dataset, [word]) == [word]
+    with pytest.raises(UnknownPartition, match=re.escape(word)):
+        partition_named(dataset, [word])
+    assert named_path(dataset, [word]) is None
+
+
+def test_a_part_of_a_key_is_left_to_those_that_take_one() -> None:
+    paths = ["day=2026-11-22/store=EWR", "day=2026-11-23/store=EWR"]
+    assert matching(OF_STORES, ["store=EWR"], paths) == paths
+    assert matching(OF_STORES, ["day=2026-11-23"], paths) == paths[1:]
 
 
 @pytest.mark.parametrize("named", [partition_named, named_path, lambda dataset, words: matching(dataset, words, [])])

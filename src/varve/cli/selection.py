@@ -9,15 +9,16 @@ import datetime as dt
 import getpass
 import re
 import socket
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from varve.cli.context import chosen_graph
 from varve.model.errors import OtherOwner, UnknownPartition, VarveError, nearest, some
 from varve.model.partitions.dimension import StaticDimension
-from varve.model.partitions.key import escape, parse_path, text_of
+from varve.model.partitions.key import WHOLE, escape, parse_path, text_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     import psycopg
 
@@ -64,6 +65,31 @@ def refuse_of_others(connection: psycopg.Connection, names: Iterable[str], lost:
     Owners(connection, graph.project).refuse(asked, lost)
 
 
+def words_of(path: str) -> list[str]:
+    """Return the words with which commands name a partition, `day=2026-11-22`, of its path in the catalog."""
+    return [] if path == WHOLE else [f"{name}={value}" for name, value in parse_path(path)]
+
+
+def spelt_out(dataset: Dataset, words: Iterable[str]) -> list[str]:
+    """Return words like `day=2013-01-05` also where one word names a whole partition, as Dagster or our outputs do.
+
+    Dagster's spelling is `EWR|2013-01-05`, and that of what commands print `day=2013-01-05/origin=EWR`, with characters
+    such as `:` as in a URL. Other words stay as they are, for the caller to refuse.
+    """
+    words, partitioning = list(words), dataset.partitioning
+    if len(words) != 1 or not partitioning.dimensions:
+        return words
+    (word,) = words
+    spellings: list[Callable[[], PartitionKey]] = [lambda: partitioning.from_dagster(word)]
+    if "=" in word:
+        spellings = [lambda: partitioning.parsed(by_column(words)), lambda: partitioning.from_path(word)]
+    for spelling in spellings:
+        # A column that the word does not name is left to the caller, as some take a part of a key.
+        with suppress(UnknownPartition, KeyError):
+            return words_of(spelling().path)
+    return words
+
+
 def by_column(words: Iterable[str]) -> dict[str, str]:
     """Return the texts of words like `day=2013-01-05` by their columns; a word without `=` is a column without a text.
 
@@ -85,7 +111,7 @@ def partition_named(dataset: Dataset, words: Sequence[str]) -> PartitionKey:
 
     Raises UnknownPartition, with what is spelt most like a column or a static key that there is not.
     """
-    texts, names = by_column(words), dataset.partitioning.names
+    texts, names = by_column(spelt_out(dataset, words)), dataset.partitioning.names
     if set(texts) != set(names):
         if not dataset.partitioning.dimensions:
             raise UnknownPartition(f"{dataset} has no partitions; leave {' '.join(words)} out.")
@@ -114,6 +140,7 @@ def matching(dataset: Dataset, words: Sequence[str], paths: Iterable[str]) -> li
     named twice, or where no path matches.
     """
     known_paths, wanted, names = sorted(set(paths)), dict[str, str](), set(dataset.partitioning.names)
+    words = spelt_out(dataset, words)
     if any(word.partition("=")[0] not in names for word in words):
         # Those of batches of another generation are named by its columns.
         names |= {column for path in known_paths for column, _ in parse_path(path)}
@@ -142,7 +169,7 @@ def named_path(dataset: Dataset, words: Sequence[str]) -> str | None:
 
     Nothing says that there is such a partition.
     """
-    texts = by_column(word for word in words if "=" in word)
+    texts = by_column(word for word in spelt_out(dataset, words) if "=" in word)
     if not texts or texts.keys() != set(dataset.partitioning.names):
         return None
     spelt = {name: dataset.partitioning.text_in_paths(name, texts[name]) for name in dataset.partitioning.names}

@@ -11,7 +11,7 @@ from varve.catalog.catalog import Catalog
 from varve.catalog.planning.acceptances import Acceptances, AcceptedInput
 from varve.cli.context import chosen_graph, chosen_settings
 from varve.cli.plan.open_plan import opened_plan
-from varve.cli.selection import by_column, dataset_named, matching, refuse_of_others, who
+from varve.cli.selection import by_column, dataset_named, matching, refuse_of_others, spelt_out, who
 from varve.model.errors import VarveError, counted, some
 from varve.planning.judgement.facts import NOTHING
 from varve.planning.judgement.judgement import State
@@ -101,6 +101,7 @@ def show(console: Console, values: Mapping[str, Any]) -> None:
 
 def _named(dataset: Dataset, words: Sequence[str], paths: set[str]) -> list[str]:
     """The paths that the words name; a whole key that the catalog does not have is one too, and is missing."""
+    words = spelt_out(dataset, words)
     if len(words) == len(dataset.partitioning.names):
         texts = by_column(words)
         if texts.keys() == set(dataset.partitioning.names):

@@ -15,7 +15,7 @@ from varve.catalog.planning.acceptances import AcceptedInput
 from varve.cli.context import chosen_graph, chosen_settings
 from varve.cli.plan.open_plan import opened_plan
 from varve.cli.printing import Table
-from varve.cli.selection import by_column, dataset_named, refuse_of_others, who
+from varve.cli.selection import by_column, dataset_named, refuse_of_others, spelt_out, who
 from varve.model.errors import UnknownPartition, VarveError, counted
 from varve.planning import run_requests
 from varve.planning.backfill import selected, with_downstream
@@ -57,7 +57,7 @@ def plan(
             f"{dataset} holds the rejected rows of {dataset.rejected_of}, whose runs write both. Nothing was marked. "
             f"Run varve backfill start {dataset.rejected_of}."
         )
-    values_by_column = _by_column(dataset.name, words)
+    values_by_column = _by_column(dataset, words)
     with opened_plan() as open_plan:
         refuse_of_others(open_plan.connection, [dataset.name], "Nothing was marked.")
         now = pendulum.now("UTC")
@@ -222,9 +222,10 @@ def show_listed(console: Console, backfills: Sequence[Mapping[str, Any]]) -> Non
     console.print(table if backfills else "There are no backfills.")
 
 
-def _by_column(name: str, words: Sequence[str]) -> dict[str, str]:
+def _by_column(dataset: Dataset, words: Sequence[str]) -> dict[str, str]:
+    words = spelt_out(dataset, words)
     if without := [word for word in words if "=" not in word]:
-        raise UnknownPartition(f"{without[0]!r} names no column of {name}; write column=value.")
+        raise UnknownPartition(f"{without[0]!r} names no column of {dataset}; write column=value.")
     return by_column(words)
 
 

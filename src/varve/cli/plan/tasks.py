@@ -17,7 +17,7 @@ from varve.cli.context import chosen_graph, chosen_project, chosen_settings
 from varve.cli.plan.open_plan import opened_plan
 from varve.cli.plan.show import members_of
 from varve.cli.printing import Table
-from varve.cli.selection import by_column, dataset_named
+from varve.cli.selection import by_column, dataset_named, spelt_out
 from varve.dagster.assets.sql_folders import sql_datasets, usable
 from varve.dagster.discovery import graph_of_folder
 from varve.model.errors import ServiceUnavailable, UnknownPartition, VarveError
@@ -115,8 +115,8 @@ def _keys_of_dimensions(
     ends: tuple[str | None, str | None],
 ) -> list[list[Value]]:
     """The keys of each dimension that are partitions at `now`: those that words name, windows within the range."""
-    texts = by_column(words)
-    names = dataset.partitioning.names
+    words = spelt_out(dataset, words)
+    texts, names = by_column(words), dataset.partitioning.names
     if unknown := [word for word in words if word.partition("=")[0] not in names or "=" not in word]:
         wanted = f"write column=value with {', '.join(names)}" if names else "it has no partitions, leave it out"
         raise UnknownPartition(f"{dataset}: {unknown[0]!r} names no partition; {wanted}.")

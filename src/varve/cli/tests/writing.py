@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from varve.cli.context import chosen_project
-from varve.cli.selection import by_column
+from varve.cli.selection import by_column, dataset_named, spelt_out
 from varve.model.errors import UnknownPartition, counted
 from varve.testing.sampling.new import write_test
 
@@ -30,6 +30,7 @@ def new(
     name: str | None,
 ) -> None:
     """Write the test and say where it is. Raises UnknownPartition for words that name none, and see `write_test`."""
+    words = spelt_out(dataset_named(dataset), words)
     if without := [word for word in words if "=" not in word]:
         raise UnknownPartition(f"{without[0]!r} names no partition of {dataset}; write column=value.")
     partition = by_column(words)

@@ -64,7 +64,6 @@ _DRIVERS = {
     "redshift": "com.amazon.redshift.Driver",
     "sap": "com.sap.db.jdbc.Driver",
     "snowflake": "net.snowflake.client.jdbc.SnowflakeDriver",
-    "sqlite": "org.sqlite.JDBC",
     "sqlserver": "com.microsoft.sqlserver.jdbc.SQLServerDriver",
     "teradata": "com.teradata.jdbc.TeraDriver",
     "trino": "io.trino.jdbc.TrinoDriver",

@@ -18,10 +18,9 @@ from varve.cli.context import working_on
 from varve.cli.observe.console.access import HEADERS, SafeHeaders, TokenWanted
 from varve.cli.observe.console.hosts import HostWanted
 from varve.cli.observe.console.pages import Pages
-from varve.cli.observe.console.seen_graph import words_of
 from varve.cli.observe.metrics import text as metrics_text
 from varve.cli.plan.heat import LETTERS
-from varve.cli.selection import size_text
+from varve.cli.selection import size_text, words_of
 from varve.model.errors import BadInput, ServiceUnavailable, UnfitCatalog, VarveError
 from varve.observe.metrics import CONTENT_TYPE
 from varve.planning.judgement.judgement import State

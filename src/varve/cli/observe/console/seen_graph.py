@@ -5,9 +5,8 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING
 
-from varve.cli.selection import dataset_named, partition_named
+from varve.cli.selection import dataset_named, partition_named, words_of
 from varve.model.errors import UnknownPartition, VarveError
-from varve.model.partitions.key import WHOLE, parse_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -24,11 +23,6 @@ def named(name: str, path: str) -> tuple[Dataset, PartitionKey]:
         return dataset, partition_named(dataset, words_of(path))
     except ValueError as error:
         raise UnknownPartition(f"{dataset}: {path!r} names no partition ({error}).") from None
-
-
-def words_of(path: str) -> list[str]:
-    """The words with which commands name a partition: `day=2026-11-22`."""
-    return [] if path == WHOLE else [f"{name}={value}" for name, value in parse_path(path)]
 
 
 def readers_of(seen: Seen, name: str, path: str) -> Iterator[tuple[str, str]]:

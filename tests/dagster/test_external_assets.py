@@ -14,9 +14,11 @@ import pytest
 from tests.dagster.test_sql_assets import HEAD, materialise, rows
 from tests.support.project import PROJECT
 from varve.catalog.planning.facts import CatalogFacts
+from varve.catalog.rejected import RejectedArrivals
 from varve.dagster.assets.datasets import graph_of
 from varve.dagster.assets.sql_assets import sql_assets
 from varve.dagster.automation.sensors import arrival_sensor, downstream_sensor
+from varve.planning.arrivals.landing_file import RejectionKind
 from varve.planning.judgement.judgement import State
 from varve.planning.reconcile import reconcile
 from varve.planning.requested import FULL_REASON_TAG, RANGE_END_TAG, RANGE_START_TAG
@@ -104,6 +106,17 @@ def test_partitions_run_as_they_come_and_change_and_what_reads_them_follows(
     assert rows(workbench, assets, f"{db}.receipts") == [
         ("x", 1, "2022-03-01"), ("y", 2, "2022-03-02"), ("z", 3, "2022-03-04"),
     ]  # fmt: skip
+
+    # A partition that nobody has declared is noted by its columns, and with the reason.
+    run(f"INSERT INTO {table} VALUES ('q', 9, '2020-01-31')")
+    assert tick(arrivals) == {}
+    catalog = workbench.catalog()
+    ((uri, rejected),) = RejectedArrivals(catalog.connection).of(f"{db}.receipts").items()
+    catalog.connection.close()
+    assert (uri, rejected.kind) == (f"{table}/day=2020-01-31", RejectionKind.NO_KEY)
+    assert rejected.reason.startswith("'2020-01-31' lies outside dimension day")
+    no_more = f"ALTER TABLE {table} DROP PARTITION (day = '2020-01-31')"
+    run(no_more if source == "table" else "delete from receipts where product = 'q'")
 
     run(change)
     assert tick(arrivals) == {("receipts", "2022-03-02", "2022-03-02"): f"changed in {table}"}

@@ -276,7 +276,7 @@ def test_folders_that_spell_their_partitions_otherwise_are_read_with_the_keys_of
     assert dataset.external is not None
     source = open_external_table(workbench.settings, dataset.external, lambda: workbench.spark)
     listed = source.listed(dataset)
-    assert listed.strays == ()
+    assert listed.strays == {}
     catalog = workbench.catalog()
     build = workbench.begin(catalog, dataset, sorted(listed.partitions))
     store = open_store("view", workbench.settings, catalog, lambda: workbench.spark)

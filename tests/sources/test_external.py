@@ -590,7 +590,7 @@ ALL = PartitionKey.of()
 def whole(dataset: Dataset, external: ExternalSource) -> ListedPartition:
     """What is listed of the one partition that there is."""
     listed = external.listed(dataset)
-    assert (set(listed.partitions), listed.strays) == ({ALL}, ())
+    assert (set(listed.partitions), listed.strays) == ({ALL}, {})
     assert external.listed(dataset, [ALL]) == listed
     return listed.partitions[ALL]
 

@@ -178,10 +178,9 @@ class ArrivalLook:
         rejections = RejectedArrivals(self.catalog.connection)
         rejected_before, rejected = rejections.of(dataset.name), dict[str, Rejected]()
         sorter = Sorter(dataset, {}, rejected_before, self.members, time.time(), 0.0, declaration_of(dataset))
-        for text in listing.strays:
-            uri = f"{dataset.external}/{text}"
-            stray = LandingFile(0.0, text, uri, 0)
-            rejected[uri] = sorter.rejected(stray, RejectionKind.NO_KEY, f"{text} is no partition of {dataset}")
+        for name, reason in listing.strays.items():
+            uri = f"{dataset.external}/{name}"
+            rejected[uri] = sorter.rejected(LandingFile(0.0, name, uri, 0), RejectionKind.NO_KEY, reason)
         known_tokens = self.catalog.arrivals(dataset.name)
         for partition, listed_partition in listing.partitions.items():
             uri = f"{dataset.external}/{partition.path}"

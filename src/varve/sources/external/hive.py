@@ -23,6 +23,7 @@ from varve.sources.external.tables import (
     ListedPartition,
     Listing,
     Rows,
+    as_path,
     as_texts,
     declared_columns,
     key_of,
@@ -60,17 +61,17 @@ class HiveTable:
         if self.table.changed:
             return self._by_column(dataset, frame, keys)
         folders: dict[PartitionKey, list[str]] = {}
-        unknown_partitions = []
+        strays = dict[str, str]()
         for texts, location in self._partitions(dataset, keys):
             try:
                 folders.setdefault(key_of(dataset, texts), []).append(location)
             except UnknownPartition as error:
-                unknown_partitions.append(str(error).rstrip("."))
+                strays[as_path(texts)] = str(error).rstrip(".")
         with ThreadPoolExecutor(_THREADS) as pool:
             listed_partitions = list(pool.map(files_of, folders.values()))
         return Listing(
             {key: partition for key, partition in zip(folders, listed_partitions, strict=True) if partition},
-            tuple(unknown_partitions),
+            strays,
         )
 
     def read(self, dataset: Dataset, keys: Sequence[PartitionKey]) -> Rows:

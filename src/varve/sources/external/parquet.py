@@ -41,7 +41,9 @@ class ParquetFolder:
         folders, strays = self._folders(dataset)
         wanted = folders if keys is None else {key: folders[key] for key in keys if key in folders}
         entries = {key: files_of(sorted(places)) for key, places in wanted.items()}
-        return Listing({key: entry for key, entry in entries.items() if entry is not None}, tuple(sorted(strays)))
+        return Listing(
+            {key: entry for key, entry in entries.items() if entry is not None}, dict(sorted(strays.items()))
+        )
 
     def read(self, dataset: Dataset, keys: Sequence[PartitionKey]) -> Rows:
         """See `tables.ExternalSource`."""
@@ -53,14 +55,14 @@ class ParquetFolder:
         frame: DataFrame = reader.parquet(*map(read_path, sorted(files)))
         return Rows(declared_columns(dataset, _as_they_are_spelt(dataset, frame, files)), here=False)
 
-    def _folders(self, dataset: Dataset) -> tuple[dict[PartitionKey, dict[str, list[ListedFile]]], set[str]]:
-        """The folders of each partition with their files, and what the dataset has no partition for."""
+    def _folders(self, dataset: Dataset) -> tuple[dict[PartitionKey, dict[str, list[ListedFile]]], dict[str, str]]:
+        """The folders of each partition with their files, and why the dataset has no partition for others."""
         files = listed_files(self.table.name)
         if files is None:
             raise MissingUpstream(f"{dataset}: there is no folder {self.table}. {NOTHING_LOST}")
         names = dataset.partitioning.names
         folders: dict[PartitionKey, dict[str, list[ListedFile]]] = {}
-        strays = set[str]()
+        strays = dict[str, str]()
         by_folder: dict[str, list[ListedFile]] = {}
         for file in files:
             by_folder.setdefault(file.inside.rpartition("/")[0].strip("/"), []).append(file)
@@ -68,12 +70,12 @@ class ParquetFolder:
             steps = inside.split("/")[: len(names)]
             values = dict(parse_path("/".join(steps))) if all("=" in step for step in steps) and names else {}
             if set(values) != set(names):
-                strays.add(f"{inside or 'a file'} is in no folder {'/'.join(f'{name}=...' for name in names)}")
+                strays[inside] = f"{inside or 'a file'} is in no folder {'/'.join(f'{name}=...' for name in names)}"
                 continue
             try:
                 key = key_of(dataset, values)
             except UnknownPartition as error:
-                strays.add(str(error).rstrip("."))
+                strays[inside] = str(error).rstrip(".")
                 continue
             folder = "/".join([self.table.name.rstrip("/"), *(steps if names else [])])
             folders.setdefault(key, {}).setdefault(folder, []).extend(within)

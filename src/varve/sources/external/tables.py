@@ -76,27 +76,32 @@ class ExternalSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """The partitions of the dataset in an external table, and texts about partitions that the dataset does not have."""
+    """The partitions of the dataset in an external table, and why it has none for others, by their columns there."""
 
     partitions: Mapping[PartitionKey, ListedPartition]
-    strays: Sequence[str] = ()
+    strays: Mapping[str, str] = field(default_factory=dict)
 
     def message(self) -> str:
         """The partitions that the dataset does not have, as a phrase for a message."""
-        return f"{len(self.strays)} partitions are not taken: {some(self.strays, limit=_STRAYS_TOLD)}"
+        return f"{len(self.strays)} partitions are not taken: {some(list(self.strays.values()), limit=_STRAYS_TOLD)}"
 
 
 def listing(dataset: Dataset, rows: Iterable[tuple[Mapping[str, str | None], ListedPartition]]) -> Listing:
     """The listing of partitions that are given by the texts of their partition columns."""
     found: dict[PartitionKey, list[ListedPartition]] = {}
-    strays = []
+    strays = dict[str, str]()
     for texts, listed in rows:
         try:
             found.setdefault(key_of(dataset, texts), []).append(listed)
         except UnknownPartition as error:
-            strays.append(str(error).rstrip("."))
+            strays[as_path(texts)] = str(error).rstrip(".")
     partitions = {key: each[0] if len(each) == 1 else _together(each) for key, each in found.items()}
-    return Listing(partitions, tuple(strays))
+    return Listing(partitions, strays)
+
+
+def as_path(texts: Mapping[str, str | None]) -> str:
+    """What a partition is called that the dataset does not have: `day=2026-1-2/store=NULL`."""
+    return "/".join(f"{name}={'NULL' if text is None else text}" for name, text in texts.items())
 
 
 def _together(listed: Sequence[ListedPartition]) -> ListedPartition:

@@ -1,8 +1,9 @@
 """A service that is away uses up no attempts: what a run notes of it, and what the next look makes of that."""
 
 import socket
+import subprocess
 import uuid
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ import pytest
 from pyspark.sql import DataFrame
 
 from tests.dagster import group_run
+from tests.dagster.test_sql_assets import materialise
 from varve.catalog.catalog import Catalog
 from varve.catalog.history.alerts.facts import AlertCatalog
 from varve.catalog.planning.facts import CatalogFacts
@@ -26,7 +28,8 @@ from varve.planning.tick import Limits
 from varve.stores.open_build import OpenBuild
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from tests.support.workbench import Workbench
     from varve.model.dataset import Dataset
@@ -126,6 +129,59 @@ def test_what_spark_says_while_it_writes_is_told_as_that(workbench: "Workbench",
     assert str(refused.value).startswith(f"{opened.build}: a service that Spark needs cannot be reached: ")
     assert "nowhere.invalid" in str(refused.value)
     assert NOTHING_LOST in str(refused.value)
+
+
+@pytest.fixture
+def full_disk(tmp_path: "Path", monkeypatch: pytest.MonkeyPatch) -> "Iterator[Path]":
+    """A lake on a disk of one megabyte, which somebody's file fills: that file."""
+    lake = tmp_path / "lake"
+    lake.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m,mode=755", "tmpfs", lake], check=True, timeout=30)
+    try:
+        monkeypatch.setenv("VARVE_LAKE_ROOT", str(lake))
+        filler = lake / "somebody-elses.bin"
+        with suppress(OSError), filler.open("wb", buffering=0) as opened:
+            while opened.write(b"\0" * 4096):
+                pass
+        yield filler
+    finally:
+        subprocess.run(["umount", "--lazy", lake], check=True, timeout=30)
+
+
+def test_a_full_disk_uses_up_no_attempt_and_what_waits_goes_on_when_there_is_room(
+    workbench: "Workbench", full_disk: "Path"
+) -> None:
+    asset = asset_of(_rows)
+    for _ in range(4):
+        assert not run(asset).success
+    reasons, outages = zip(*notes(workbench, asset.dataset), strict=True)
+    assert outages == (True,) * 4
+    assert all("the disk under the lake is full. Nothing was published" in reason for reason in reasons), reasons
+    assert judged(workbench, asset).state is State.BACKING_OFF
+    assert judged(workbench, asset, later=601).state is State.DUE
+    full_disk.unlink()
+    assert run(asset).success
+    assert judged(workbench, asset).state is State.CURRENT
+
+
+def test_a_run_of_many_partitions_that_finds_the_disk_full_is_halved(workbench: "Workbench", full_disk: "Path") -> None:
+    """Fewer of them may fit: it is no outage, and counts against none of them."""
+    assert full_disk.stat().st_size > 0
+    asset = asset_of(_rows)
+    done = materialise([asset], asset.dataset.name, *group_run.DAYS[:2])
+    assert not done.success
+    ((_, first), (_, second)) = notes(workbench, asset.dataset)
+    assert (first, second) == (False, False)
+    assert judged(workbench, asset, later=601).together == 1
+
+
+def test_a_range_whose_ends_are_the_wrong_way_round_is_told(workbench: "Workbench") -> None:
+    asset = asset_of(_rows)
+    before, after = group_run.DAYS[:2]
+    failed = materialise([asset], asset.dataset.name, after, before)
+    said = str(failed.failure_data_for_node(asset.dataset.name.replace(".", "__")))
+    assert f"no partition lies in the range {after}...{before}. {NOTHING_LOST} Name the earlier end first." in said
+    assert notes(workbench, asset.dataset) == []
 
 
 def test_three_failures_of_the_partition_itself_still_give_it_up(workbench: "Workbench") -> None:

@@ -40,6 +40,7 @@ from varve.dagster.runs.telling import Telling
 from varve.model.errors import (
     NOTHING_LOST,
     AlreadyBuilding,
+    BadInput,
     OtherOwner,
     ServiceUnavailable,
     UnknownPartition,
@@ -50,6 +51,7 @@ from varve.planning.requested import (
     ENVIRONMENT_TAG,
     LANDING_TAG,
     PARTITION_TAG,
+    RANGE_END_TAG,
     RANGE_START_TAG,
     asked_partitions,
     refused,
@@ -120,6 +122,11 @@ class Builds:
                     "launchpad or in a RunRequest; varve.partition_schedule is a schedule that names them."
                 )
             partitions = sorted(map(dataset.partitioning.from_dagster, step_partition_keys(step)))
+            if not partitions:
+                ends = "...".join(step.dagster_run.tags.get(tag, "") for tag in (RANGE_START_TAG, RANGE_END_TAG))
+                raise BadInput(
+                    f"{dataset}: no partition lies in the range {ends}. {NOTHING_LOST} Name the earlier end first."
+                )
             why_not = self._refusal_reason(step, dataset, partitions)
             try:
                 published_together = atomic_publish.members(

@@ -79,12 +79,10 @@ def explained(opened: OpenBuild, settings: Settings) -> Iterator[None]:
             ) from error
         # Spark has written its files by then; the batch's description and files of empty partitions are written here.
         if error.errno == errno.ENOSPC:
-            raise _full_disk(build) from error
+            raise _full_disk(build, "the lake") from error
         raise
     except psycopg.errors.DiskFull as error:
-        raise VarveError(
-            f"{build}: the disk under PostgreSQL is full. {NOTHING_LOST} Free some space, and run it again."
-        ) from error
+        raise _full_disk(build, "PostgreSQL") from error
     except psycopg.OperationalError as error:
         if opened.catalog.connection.broken:
             _refuse_dead(build, settings, error)
@@ -102,7 +100,7 @@ def _of_spark(opened: OpenBuild, error: Exception) -> VarveError | None:
     if row_text := (opened.row_error or run_message)(error):
         return BadInput(_with_excerpt(f"{build}: {redacted(row_text)}"))
     if "No space left on device" in str(error):
-        return _full_disk(build)
+        return _full_disk(build, "the lake")
     reason = redacted(next(iter(spark_says(error).splitlines()), ""))
     if is_server_lost(error):
         return VarveError(
@@ -119,8 +117,13 @@ def _with_excerpt(text: str) -> str:
     return f"{message} {NOTHING_LOST}{excerpt and f'{chr(10)}{excerpt}'}"
 
 
-def _full_disk(build: Build) -> VarveError:
-    return VarveError(f"{build}: the disk under the lake is full. {NOTHING_LOST} Free some space, and run it again.")
+def _full_disk(build: Build, what: str) -> VarveError:
+    """The error of a full disk: an outage, unless a run of fewer partitions may fit where this one does not."""
+    message = (
+        f"{build}: the disk under {what} is full. {NOTHING_LOST} Free some space, and run it again, which the sensors "
+        "do by themselves."
+    )
+    return ServiceUnavailable(message) if len(build.partitions) == 1 else VarveError(message)
 
 
 def _refuse_dead(build: Build, settings: Settings, error: Exception) -> None:

@@ -16,7 +16,7 @@ from tests.observe.openlineage import columns_of, problems, reads_of
 from tests.support.project import PROJECT
 from varve.cli.app import app
 from varve.dagster.discovery import load_project
-from varve.model.batch import BatchId, Input, StagedBatch
+from varve.model.batch import Batch, BatchId, Input, StagedBatch
 from varve.model.build import Build
 from varve.observe.lineage.events import LineageEvents
 
@@ -130,6 +130,34 @@ def test_a_failed_build_says_which_expectations_its_rows_break(events: LineageEv
     (lost, _) = written(LineageEvents(graph, "x").failed(made, "Spark was lost"))
     assert {test["status"] for test in lost["run"]["facets"]["test"]["tests"]} == {"skip"}
     assert "dataQualityAssertions" not in lost["outputs"][0]["facets"]
+
+
+def test_what_was_made_by_other_code_is_told_without_the_columns_and_the_query_of_the_code_here(
+    events: LineageEvents,
+) -> None:
+    """Who rolls back from a checkout that is ahead would show a catalogue columns that no reader has."""
+    name = "flights.delays"
+    delays = events.graph.datasets[name]
+    key = keys(delays)[0]
+    ours = replace(events.graph, expectations={name: {"enough": "COUNT(*) > 0"}})
+    of_the_code_here, of_other_code, of_none = (
+        LineageEvents(replace(ours, code_versions={**ours.code_versions, name: version}), "x")
+        for version in ("c1", "c2", "")
+    )
+    batch = Batch(
+        key.path, BatchId(1795210000000), "/lake/delays", 7, 100, RUN, pendulum.datetime(2026, 11, 22), frozenset()
+    )
+    told = [written(each.moved(build(delays, [key]), batch, "rolled back"))[0]
+            for each in (of_the_code_here, of_other_code, of_none)]  # fmt: skip
+    assert [problem for event in told for problem in problems(event)] == []
+    for event, is_known in zip(told, (True, False, True), strict=True):
+        facets = event["outputs"][0]["facets"]
+        for of_the_code in ("schema", "columnLineage", "dataQualityAssertions"):
+            assert (of_the_code in facets) == is_known
+        assert ("sql" in event["job"]["facets"]) == is_known
+        assert event["run"]["facets"]["varve_partition"]["batchId"] == "1795210000000"
+        assert facets["version"]["datasetVersion"] == "1795210000000"
+        assert facets["dataQualityMetrics"]["rowCount"] == 7
 
 
 def test_a_build_of_a_command_has_no_run_of_dagsters_as_its_parent(events: LineageEvents) -> None:

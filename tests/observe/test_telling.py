@@ -147,5 +147,10 @@ def test_what_is_rolled_back_and_withdrawn_is_told(
     ]  # fmt: skip
     assert events[0]["outputs"][0]["facets"]["version"]["datasetVersion"] == str(first)
     assert "version" not in events[1]["outputs"][0]["facets"]
+    # The event of what became current has its batch everywhere, and that of a partition without one the batch it had.
+    assert [facet["batchId"] for facet in told] == [str(first), str(second)]
+    outputs = [event["outputs"][0]["outputFacets"]["subset"]["outputCondition"]["partitions"] for event in events]
+    assert [partition["identifier"] for (partition,) in outputs] == [str(first), str(second)]
+    assert len({event["run"]["runId"] for event in events}) == 2
     assert {event["eventType"] for event in events} == {"COMPLETE"}
     assert [problem for event in events for problem in problems(event)] == []

@@ -40,7 +40,7 @@ from varve.services.secrets import redacted
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from varve.model.batch import Batch, Input, StagedBatch
+    from varve.model.batch import Batch, BatchId, Input, StagedBatch
     from varve.model.build import Build
     from varve.model.dataset import Dataset
     from varve.model.partitions.key import PartitionKey
@@ -90,9 +90,14 @@ class LineageEvents:
     def moved(self, build: Build, batch: Batch | None, publish: str) -> list[RunEvent]:
         """The COMPLETE of the one partition of a build that computes nothing: an earlier batch became current.
 
-        `publish` says how that came; no `batch`: from then on the partition has none.
+        `publish` says how that came; no `batch`: from then on the partition has none, and the event is of the one that
+        it had. What only the code here says, columns and queries, is left out where another code has made the batch.
         """
-        return [_OfBuild(self, build).event(RunState.COMPLETE, build.partitions[0], publish, batch=batch)]
+        (key,) = build.partitions
+        code = self.graph.code_versions.get(build.dataset.name, "")
+        is_of_other_code = bool(batch and code and build.code_version and build.code_version != code)
+        of = _OfBuild(self, build, is_of_other_code=is_of_other_code)
+        return [of.event(RunState.COMPLETE, key, publish, batch=batch, withdrawn=build.expected.get(key))]
 
     def of_dataset(self, dataset: Dataset, namespace: str) -> dict[str, Any]:
         """The facets that a dataset has in every event: its columns, and what one row means."""
@@ -121,31 +126,40 @@ class _OfBuild:
     environment: str = ""
     broken: Mapping[str, str] = field(default_factory=dict)
     error: str = ""
+    is_of_other_code: bool = False
 
     @property
     def namespace(self) -> str:
         return f"{self.events.namespace}@{self.environment}" if self.environment else self.events.namespace
 
     def event(
-        self, state: RunState, key: PartitionKey, publish: str, *, batch: StagedBatch | Batch | None = None
+        self,
+        state: RunState,
+        key: PartitionKey,
+        publish: str,
+        *,
+        batch: StagedBatch | Batch | None = None,
+        withdrawn: BatchId | None = None,
     ) -> RunEvent:
         dataset, batch_id = self.build.dataset, self.build.batch_id
+        # What became current may be older than the build, which names the event alone.
+        made = getattr(batch, "batch_id", batch_id) if batch is not None else withdrawn or batch_id
         run_id = generate_static_uuid(batch_id.started, f"{self.namespace}/{dataset}/{key.path}".encode())
         return RunEvent(
             eventType=state,
             eventTime=dt.datetime.now(dt.UTC).isoformat(),
             producer=PRODUCER,
-            run=Run(runId=str(run_id), facets=self._run_facets(key, publish, state)),
+            run=Run(runId=str(run_id), facets=self._run_facets(key, publish, state, made)),
             job=Job(namespace=self.namespace, name=dataset.name, facets=self._job_facets()),
             inputs=self._inputs(key),
-            outputs=[self._output(key, batch, state)],
+            outputs=[self._output(key, batch, state, made)],
         )
 
-    def _run_facets(self, key: PartitionKey, publish: str, state: RunState) -> dict[str, Any]:
+    def _run_facets(self, key: PartitionKey, publish: str, state: RunState, made: BatchId) -> dict[str, Any]:
         build, replaced = self.build, self.build.expected.get(key)
         facets: dict[str, Any] = {
             "varve_partition": VarvePartitionRunFacet(
-                dataset=build.dataset.name, partition=key.path, batchId=str(build.batch_id), runId=build.run_id,
+                dataset=build.dataset.name, partition=key.path, batchId=str(made), runId=build.run_id,
                 environment=self.environment, codeVersion=build.code_version, publish=publish,
                 replaced=None if replaced is None else str(replaced), producer=PRODUCER,
             ),
@@ -189,13 +203,13 @@ class _OfBuild:
         )
         source = self.events.graph.sources.get(name)
         # Only the text of a SELECT has columns of which others are made.
-        if not source or name not in self.events.graph.lineage:
+        if not source or name not in self.events.graph.lineage or self.is_of_other_code:
             return {"jobType": kind}
         return {"jobType": kind, "sql": sql_job.SQLJobFacet(query=source, dialect="spark", producer=PRODUCER)}
 
     def _expectations(self, state: RunState) -> list[tuple[str, str, bool | None]]:
         """By expectation its name, its condition, and whether it held: None where that is not known."""
-        expected = self.events.graph.expectations.get(self.build.dataset.name, {})
+        expected = {} if self.is_of_other_code else self.events.graph.expectations.get(self.build.dataset.name, {})
         # A build that failed though none is broken may have failed before they were looked at.
         otherwise = True if state is RunState.COMPLETE or self.broken else None
         return [(name, text, False if name in self.broken else otherwise) for name, text in expected.items()]
@@ -238,12 +252,12 @@ class _OfBuild:
         )
         return InputDataset(self.namespace, source, facets=facets, inputFacets={"subset": subset} if versions else {})
 
-    def _output(self, key: PartitionKey, batch: StagedBatch | Batch | None, state: RunState) -> OutputDataset:
+    def _output(
+        self, key: PartitionKey, batch: StagedBatch | Batch | None, state: RunState, made: BatchId
+    ) -> OutputDataset:
         dataset = self.build.dataset
-        facets = self.events.of_dataset(dataset, self.namespace)
-        partition = base_subset_dataset.Partition(
-            dimensions=dict(parse_path(key.path)), identifier=str(self.build.batch_id)
-        )
+        facets = {} if self.is_of_other_code else self.events.of_dataset(dataset, self.namespace)
+        partition = base_subset_dataset.Partition(dimensions=dict(parse_path(key.path)), identifier=str(made))
         output_facets: dict[str, Any] = {
             "subset": base_subset_dataset.OutputSubsetOutputDatasetFacet(
                 outputCondition=base_subset_dataset.PartitionSubsetCondition(partitions=[partition]),
@@ -254,7 +268,7 @@ class _OfBuild:
             files = getattr(batch, "files", None)
             facets |= {
                 "version": dataset_version_dataset.DatasetVersionDatasetFacet(
-                    datasetVersion=str(getattr(batch, "batch_id", self.build.batch_id)), producer=PRODUCER
+                    datasetVersion=str(made), producer=PRODUCER
                 ),
                 "dataQualityMetrics": data_quality_metrics_dataset.DataQualityMetricsDatasetFacet(
                     columnMetrics={}, rowCount=batch.rows, bytes=batch.size, producer=PRODUCER

@@ -92,6 +92,8 @@ CONDITIONS = {
     "read_at > next_day": True, "NOT (DATE(read_at) <> :day)": True,
     "read_at >= t AND read_at < t_end": False, "read_at >= before": False, "value = DAY(day)": False,
     "read_at IS NOT NULL AND value > 2": False, "value IN (SELECT DAY(day))": False,
+    "CAST(FROM_UTC_TIMESTAMP(read_at, 'Asia/Kathmandu') AS DATE) = day": False,
+    "CAST(CONVERT_TIMEZONE('UTC', 'Asia/Kathmandu', read_at) AS DATE) = day": False,
 }  # fmt: skip
 OF_MOMENTS = """CREATE DATASET valley.daily PARTITIONED BY (day DATE)
 FOR t IN TIMESERIES(INTERVAL 1 DAY, START '2026-11-23'{zone})
@@ -121,6 +123,51 @@ def test_check_knows_which_columns_are_moments(tmp_path: Path) -> None:
     )
     (tmp_path / "meters.sql").write_text(METERS.replace("read_at TIMESTAMP", "read_at DATE"))
     assert "hint" not in CliRunner().invoke(app, ["check", str(tmp_path), "--no-spark"]).output
+
+
+IN_UTC, OF_BERLIN = {"hour": {"Etc/UTC"}}, {"hour": {"Europe/Berlin"}}
+OF_T = "hour >= DATE_FORMAT(t, \"yyyy-MM-dd'T'HH\")"
+
+
+@pytest.mark.parametrize(
+    ("condition", "zones", "zone", "told"),
+    [
+        # What a query makes is in UTC, as these windows are; what LET makes is not.
+        (OF_T, IN_UTC, "Asia/Kathmandu", ""),
+        ("hour > first", IN_UTC, "Asia/Kathmandu", "hour names windows of UTC, and first is of Asia/Kathmandu"),
+        ("hour BETWEEN first AND first", IN_UTC, "Asia/Kathmandu", "as of t in the query, which is in UTC."),
+        ("hour > first", OF_BERLIN, "Asia/Kathmandu", "what is made in that zone."),
+        ("hour > first", OF_BERLIN, "UTC", "hour names windows of Europe/Berlin, and first is of UTC"),
+        ("hour > first", IN_UTC, "Zulu", ""),
+        ("hour > first", {"hour": {"Asia/Kathmandu"}}, "Asia/Kathmandu", ""),
+        # One of the inputs has such windows: which one it is, the name alone does not say.
+        ("hour > first", {"hour": {"UTC", "Asia/Kathmandu"}}, "Asia/Kathmandu", ""),
+        (OF_T, {"hour": {"UTC", "Asia/Kathmandu"}}, "Asia/Kathmandu", "queries run in a UTC session"),
+        ("hour > DATE_FORMAT(TO_UTC_TIMESTAMP(day, 'Asia/Kathmandu'), 'HH')", IN_UTC, "Asia/Kathmandu", ""),
+        ("value > 3 AND hour IS NOT NULL", IN_UTC, "Asia/Kathmandu", ""),
+    ],
+)
+def test_a_hint_stands_where_the_windows_of_an_input_are_of_another_zone(
+    condition: str, zones: dict[str, set[str]], zone: str, told: str
+) -> None:
+    text = DAILY.format(zone=f", TIMEZONE '{zone}'", condition=condition)
+    hints = [hint.message for hint in zone_hints(parse(SourceFile("daily.sql", text)), (), zones)]
+    assert len(hints) == bool(told), hints
+    assert all(told in hint for hint in hints), hints
+
+
+def test_check_knows_the_zones_of_inputs(tmp_path: Path) -> None:
+    """The one that is right has no hint, and the one that reads other hours has one."""
+    (tmp_path / "readings.sql").write_text(READINGS.replace(", TIMEZONE 'Asia/Kathmandu'", ""))
+    daily, zone = tmp_path / "daily.sql", ", TIMEZONE 'America/Santiago'"
+    said = []
+    for condition in (f"{OF_T} AND hour < DATE_FORMAT(t_end, \"yyyy-MM-dd'T'HH\")", "hour BETWEEN first AND first"):
+        daily.write_text(DAILY.format(zone=zone, condition=condition))
+        done = CliRunner().invoke(app, ["check", str(tmp_path), "--no-spark"])
+        assert done.exit_code == 0, done.output
+        said.append(" ".join(done.output.split()))
+    assert "hint" not in said[0]
+    assert "hint: hour names windows of UTC, and first is of America/Santiago" in said[1]
 
 
 def test_windows_in_utc_have_no_hints() -> None:

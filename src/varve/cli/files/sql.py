@@ -94,13 +94,24 @@ def _broken_modules(folder: Path) -> list[BrokenDataset]:
 
 
 def _hints(files: SqlFiles) -> list[Problem]:
-    """What may be other than its author thinks, and is no problem; files that name no zone are not parsed for it."""
-    zoned = [asset for asset in files.values() if "TIMEZONE" in asset.source.text.upper()]
-    return [
-        hint
-        for asset in zoned
-        for hint in (*zone_hints(asset.sql, _moments(asset)), *name_hints(asset.sql, asset.dataset))
-    ]
+    """What may be other than its author thinks, and is no problem; files all in UTC are not parsed for it."""
+    hints: list[Problem] = []
+    for asset in files.values():
+        zones = _zones(asset)
+        if "TIMEZONE" in asset.source.text.upper() or any(zones.values()):
+            hints.extend((*zone_hints(asset.sql, _moments(asset), zones), *name_hints(asset.sql, asset.dataset)))
+    return hints
+
+
+def _zones(asset: SqlAsset) -> dict[str, set[str]]:
+    """By the name of a partition column of dates, hours or texts, the zones of the windows that it names in inputs."""
+    zones: dict[str, set[str]] = {}
+    for upstream in asset.upstreams.values():
+        kinds = {column.name: str(column.type) for column in upstream.partition_columns}
+        if (time := upstream.partitioning.time) is not None:
+            for name in (each for each in time.column_names if kinds[each] != "TIMESTAMP"):
+                zones.setdefault(name.lower(), set()).add(time.timezone)
+    return zones
 
 
 def _moments(asset: SqlAsset) -> set[str]:

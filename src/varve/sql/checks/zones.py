@@ -2,7 +2,8 @@
 
 A query runs in a UTC session (docs/sql.md), so that `CAST(t AS DATE)` is the day in UTC there: of a day in Kathmandu
 the one before. In LET the same expression is of the zone of the series: a column of moments that is compared with that,
-as it is or as a date, is compared with what UTC makes of it. It may be what its author wants, so it is no problem.
+as it is or as a date, is compared with what UTC makes of it, and a partition column of a dataset in another zone with a
+date or an hour that is another time there. It may be what its author wants, so it is no problem.
 
 Nor is a name of files that cannot tell the hour that a zone's clock shows twice: there may be no file of it.
 """
@@ -21,7 +22,7 @@ from varve.sql.syntax.body import parsed
 from varve.sql.syntax.sql_file import TimeSeries
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterator, Mapping
 
     from varve.model.dataset import Dataset
     from varve.sql.syntax.errors import Problem
@@ -38,27 +39,38 @@ _BY_ZONE = (
 _CASTS_BY_ZONE = frozenset({exp.DType.DATE, exp.DType.TIMESTAMPNTZ, *exp.DataType.TEXT_TYPES})
 _CALLS_BY_ZONE = frozenset({"DATE_PART", "DATEPART", "WEEKDAY"})
 _BETWEEN = (exp.Paren, exp.Add, exp.Sub, exp.TimeStrToTime, exp.Cast)
+# What brings a moment to the zone that is meant.
+_TO_A_ZONE = exp.AtTimeZone | exp.FromTimeZone | exp.ConvertTimezone
 _COMPARISONS = (exp.EQ, exp.NullSafeEQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.Between)
 
 
-def zone_hints(sql: SqlDataset, moments: Collection[str] = ()) -> Iterator[Problem]:
-    """Yield a hint for each such expression, at its place; none for a series in UTC.
+def zone_hints(
+    sql: SqlDataset, moments: Collection[str] = (), zones: Mapping[str, Collection[str]] | None = None
+) -> Iterator[Problem]:
+    """Yield a hint for each such expression, at its place.
 
-    `moments` are the names, in lower case, of the columns of type TIMESTAMP that the queries may read.
+    `moments` are the names, in lower case, of the columns of type TIMESTAMP that the queries may read, and `zones` by
+    such a name the zones of the windows that partition columns of dates, hours and texts may name.
     """
+    zones = {name: {_usual(zone) for zone in of_column} for name, of_column in (zones or {}).items()}
     for series in sql.generators:
-        if not isinstance(series, TimeSeries) or series.timezone in UTC_NAMES:
+        if not isinstance(series, TimeSeries):
+            continue
+        local = _local(sql, series)
+        comparisons = [each for query in sql.queries for each in query.find_all(*_COMPARISONS)] if local else []
+        for comparison in comparisons:
+            if (column := _of_another_zone(comparison, zones, local, series)) is not None:
+                yield sql.problem(sql.span_at(column), _of_other_windows(column, comparison, zones, local, series))
+        if series.timezone in UTC_NAMES:
             continue
         for query in sql.queries:
             for node in query.walk():
                 variable = variable_of(node, series.variables)
-                if variable is not None and _is_made_by_zone(node):
+                if variable is not None and _is_made_by_zone(node) and not _is_compared_in_utc(node, zones):
                     yield sql.problem(sql.span_at(node), _message(variable, series))
-        local = _local(sql, series)
-        for query in sql.queries if local and moments else ():
-            for comparison in query.find_all(*_COMPARISONS):
-                if (column := _moment_of(comparison, moments, local)) is not None:
-                    yield sql.problem(sql.span_at(column), _compared(column, comparison, local, series))
+        for comparison in comparisons if moments else ():
+            if (column := _moment_of(comparison, moments, local)) is not None:
+                yield sql.problem(sql.span_at(column), _compared(column, comparison, local, series))
 
 
 def name_hints(sql: SqlDataset, dataset: Dataset) -> Iterator[Problem]:
@@ -85,6 +97,45 @@ def _local(sql: SqlDataset, series: TimeSeries) -> frozenset[str]:
     return frozenset(local)
 
 
+def _usual(zone: str) -> str:
+    return "UTC" if zone in UTC_NAMES else zone
+
+
+def _is_compared_in_utc(node: exp.Expr, zones: Mapping[str, Collection[str]]) -> bool:
+    """Whether it is compared with a partition column that names windows in UTC, as what a query makes does."""
+    comparison = node.find_ancestor(*_COMPARISONS)
+    columns = [] if comparison is None else _below(comparison)
+    return any(zones.get(column.name.lower()) == {"UTC"} for column in columns)
+
+
+def _of_another_zone(
+    comparison: exp.Expr, zones: Mapping[str, Collection[str]], local: Collection[str], series: TimeSeries
+) -> exp.Expr | None:
+    """The partition column of another zone that is compared with such a variable; None where there is none."""
+    nodes = _below(comparison)
+    if not any(_is(node, local) for node in nodes):
+        return None
+    ours = _usual(series.timezone)
+    columns = (node for node in nodes if not _is(node, local))
+    return next((each for each in columns if ours not in zones.get(each.name.lower(), {ours})), None)
+
+
+def _of_other_windows(
+    column: exp.Expr,
+    comparison: exp.Expr,
+    zones: Mapping[str, Collection[str]],
+    local: Collection[str],
+    series: TimeSeries,
+) -> str:
+    variable = next(name for node in _below(comparison) if (name := variable_of(node, local)) is not None)
+    others = " or ".join(sorted(zones[column.name.lower()]))
+    instead = f", as of {series.variables[0]} in the query, which is in UTC" if others == "UTC" else ""
+    return (
+        f"{column.name} names windows of {others}, and {variable} is of {_usual(series.timezone)}: the same date or "
+        f"hour is another time there. Where the same time is meant, compare it with what is made in that zone{instead}."
+    )
+
+
 def _moment_of(comparison: exp.Expr, moments: Collection[str], local: Collection[str]) -> exp.Column | None:
     """The column of moments that is compared with such a variable; None where there is none."""
     sides = [side for side in comparison.args.values() if isinstance(side, exp.Expr)]
@@ -100,8 +151,11 @@ def _moment_of(comparison: exp.Expr, moments: Collection[str], local: Collection
 
 
 def _below(side: exp.Expr) -> list[exp.Expr]:
-    """The columns and variables of one side, but those of a query within it, which has comparisons of its own."""
-    nodes = side.walk(prune=lambda each: isinstance(each, exp.Query))
+    """The columns and variables of one side, but for what is brought to another zone, and for queries within it.
+
+    Those have comparisons of their own.
+    """
+    nodes = side.walk(prune=lambda each: isinstance(each, exp.Query | _TO_A_ZONE))
     return [node for node in nodes if isinstance(node, exp.Column | exp.Placeholder)]
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -32,6 +33,7 @@ from dagster._core.launcher.base import CheckRunHealthResult, WorkerStatus
 from dagster._core.storage.event_log.schema import DynamicPartitionsTable, SqlEventLogStorageTable
 from dagster._core.storage.event_log.sql_event_log import SqlEventLogStorage
 from dagster._loggers import default_system_loggers
+from dagster._utils.interrupts import capture_interrupts, check_captured_interrupt
 from dagster._utils.schedules import reverse_cron_string_iterator
 from dagster_postgres import DagsterPostgresStorage
 from dagster_postgres.event_log import PostgresEventLogStorage
@@ -49,7 +51,7 @@ from varve.services.postgres import dagster_storage_url
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from dagster import (
         AssetCheckEvaluation,
@@ -344,6 +346,21 @@ def set_filled_since(instance: DagsterInstance, name: str) -> float | None:
         oldest, now = connection.execute(oldest_and_now.where(table.c.partitions_def_name == name)).one()
     # Of SQLite's times only the seconds are there: the earliest that it may have been.
     return None if oldest is None else time.time() - (now.replace(tzinfo=None) - oldest).total_seconds() - 1.0
+
+
+@contextmanager
+def held_interrupts(when_interrupted: Callable[[], None]) -> Iterator[None]:
+    """Let nobody who cancels the run interrupt what is within; it is called afterwards where somebody has tried.
+
+    Dagster forgets such a cancellation: it is for the function to end the run as soon as it can be ended.
+    """
+    with capture_interrupts():
+        try:
+            yield
+        finally:
+            interrupted = check_captured_interrupt()
+    if interrupted:
+        when_interrupted()
 
 
 def unknown_keys(

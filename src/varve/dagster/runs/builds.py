@@ -12,6 +12,7 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any
 
+import dagster as dg
 import pendulum
 import psycopg
 
@@ -26,6 +27,7 @@ from varve.catalog.planning.hashes import HashesOfBatches
 from varve.catalog.traces import Traces
 from varve.dagster.internal import (
     attempts_before,
+    held_interrupts,
     run_assets,
     step_asset,
     step_identity,
@@ -64,9 +66,8 @@ from varve.stores.open import open_store
 from varve.stores.open_build import OpenBuild
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    import dagster as dg
     from dagster import DagsterRun
     from pyspark.sql import SparkSession
 
@@ -102,6 +103,23 @@ class Builds:
         self._attempts: dict[tuple[str, str], int] = {}
         # The keys of the steps that have begun a build. A build notes its own end in the catalog.
         self._begun_steps: set[str] = set()
+        self._is_cancelled = False
+
+    @contextlib.contextmanager
+    def publishing(self, opened: OpenBuild, log: logging.Logger) -> Iterator[None]:
+        """Nobody who cancels the run interrupts what is within: Dagster has to know what readers see.
+
+        Instead no further build of the run begins.
+        """
+
+        def cancelled() -> None:
+            self._is_cancelled = True
+            log.warning(
+                "%s was being published when the run was cancelled. What comes after it is not begun.", opened.build
+            )
+
+        with held_interrupts(cancelled):
+            yield
 
     def of(self, context: dg.AssetExecutionContext | dg.InputContext | dg.OutputContext) -> OpenBuild:
         """Return the build of the step that the context belongs to; the first call of each attempt begins it.
@@ -114,6 +132,8 @@ class Builds:
         if identity in self._open and self._attempts[identity] != attempt:
             self._leave_attempt(identity)
         if identity not in self._open:
+            if self._is_cancelled:
+                raise dg.DagsterExecutionInterruptedError
             self._attempts[identity] = attempt
             dataset = self.dataset(step_asset(step))
             if dataset.partitioning.dimensions and not step.dagster_run.tags.keys() & {PARTITION_TAG, RANGE_START_TAG}:

@@ -5,6 +5,7 @@ Not here: naming, writing and publishing (varve/stores), locks and traces (build
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -71,34 +72,36 @@ class StoreIOManager(dg.IOManager):
                 self._publish_reused(context, opened, obj)
                 return
             step, build, publishable = step_of(context), opened.build, [opened]
-            try:
-                with explained(opened, self._builds.settings):
-                    if opened.rejected is not None:
-                        opened.rejected.staged = self._staged_rejected(opened.rejected, opened, obj)
-                    opened.staged = self._staged(opened, obj)
-                    publishable = atomic_publish.complete(self._builds.staged(), opened)
-                    if publishable:
-                        atomic_publish.publish(publishable, self._builds.store)
-                    else:
-                        context.log.info("%s is staged, to be published with %s", build, ", ".join(opened.together))
-            except BaseException as error:
-                if isinstance(error, ExpectationFailed):
-                    opened.broken_expectations |= error.broken
-                # Rows that break an expectation are not discarded, so that people can look at them.
-                is_kept = isinstance(error, ExpectationFailed)
+            with contextlib.ExitStack() as publishing:
+                try:
+                    with explained(opened, self._builds.settings):
+                        if opened.rejected is not None:
+                            opened.rejected.staged = self._staged_rejected(opened.rejected, opened, obj)
+                        opened.staged = self._staged(opened, obj)
+                        publishable = atomic_publish.complete(self._builds.staged(), opened)
+                        if publishable:
+                            publishing.enter_context(self._builds.publishing(opened, context.log))
+                            atomic_publish.publish(publishable, self._builds.store)
+                        else:
+                            context.log.info("%s is staged, to be published with %s", build, ", ".join(opened.together))
+                except BaseException as error:
+                    if isinstance(error, ExpectationFailed):
+                        opened.broken_expectations |= error.broken
+                    # Rows that break an expectation are not discarded, so that people can look at them.
+                    is_kept = isinstance(error, ExpectationFailed)
+                    for open_build in publishable:
+                        blamed = getattr(error, "reasons", {}) if open_build is opened else {}
+                        self._builds.abandon(open_build, error, discard=not is_kept, blamed=blamed)
+                    raise
+                key_of = build.dataset.partitioning.dagster_key
+                by_key = {key_of(key): values for key, values in published_metadata(opened).items()}
+                add_partition_metadata(step, context.asset_key, by_key)
                 for open_build in publishable:
-                    blamed = getattr(error, "reasons", {}) if open_build is opened else {}
-                    self._builds.abandon(open_build, error, discard=not is_kept, blamed=blamed)
-                raise
-            key_of = build.dataset.partitioning.dagster_key
-            by_key = {key_of(key): values for key, values in published_metadata(opened).items()}
-            add_partition_metadata(step, context.asset_key, by_key)
-            for open_build in publishable:
-                self._builds.telling.published(open_build)
-                if open_build.build.dataset.rejected_of:
-                    report_rejected(context, open_build)
-            for open_build in publishable:
-                self._builds.close(open_build)
+                    self._builds.telling.published(open_build)
+                    if open_build.build.dataset.rejected_of:
+                        report_rejected(context, open_build)
+                for open_build in publishable:
+                    self._builds.close(open_build)
 
     def _staged(self, opened: OpenBuild, frame: DataFrame) -> Sequence[StagedBatch]:
         build, store = opened.build, self._builds.store(opened.build.dataset, opened.catalog)
@@ -127,21 +130,22 @@ class StoreIOManager(dg.IOManager):
     def _publish_reused(self, context: dg.OutputContext, opened: OpenBuild, reused: ReusedBatches) -> None:
         """Publish existing batches that hold what would have been computed."""
         build, step = opened.build, step_of(context)
-        try:
-            # With `holds` the planner would leave these partitions alone, as after a rollback by a person.
-            reason = "the same code and inputs as before"
-            store = self._builds.store(build.dataset, opened.catalog)
-            store.republish(replace(build, holds=False), reused.batches, reason=reason)
-            Traces(opened.catalog.connection).forget(build)
-        except BaseException as error:
-            self._builds.abandon(opened, error)
-            raise
-        self._builds.telling.reused(opened, reused.batches)
-        keys = {partition.path: build.dataset.partitioning.dagster_key(partition) for partition in build.partitions}
-        again = {"varve/again": reason}
-        by_key = {keys[batch.partition]: reused_metadata(build.dataset, batch) | again for batch in reused.batches}
-        add_partition_metadata(step, context.asset_key, by_key)
-        self._builds.close(opened)
+        with self._builds.publishing(opened, context.log):
+            try:
+                # With `holds` the planner would leave these partitions alone, as after a rollback by a person.
+                reason = "the same code and inputs as before"
+                store = self._builds.store(build.dataset, opened.catalog)
+                store.republish(replace(build, holds=False), reused.batches, reason=reason)
+                Traces(opened.catalog.connection).forget(build)
+            except BaseException as error:
+                self._builds.abandon(opened, error)
+                raise
+            self._builds.telling.reused(opened, reused.batches)
+            keys = {partition.path: build.dataset.partitioning.dagster_key(partition) for partition in build.partitions}
+            again = {"varve/again": reason}
+            by_key = {keys[batch.partition]: reused_metadata(build.dataset, batch) | again for batch in reused.batches}
+            add_partition_metadata(step, context.asset_key, by_key)
+            self._builds.close(opened)
 
 
 def report_rejected(context: dg.OutputContext, opened: OpenBuild) -> None:

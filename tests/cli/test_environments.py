@@ -284,6 +284,13 @@ def test_a_week_in_an_environment_a_correction_meanwhile_a_promotion_and_the_way
         shop.varve("promote", name, "--no-run")
     looked_at = shop.json("promote", name, "--dry-run")
     assert [dataset.split(".")[1] for dataset in looked_at["moved"]] == ["revenue"]
+    # It is computed first, so that the promotion would be made; where nothing may be computed, it would be refused.
+    looked = CliRunner().invoke(app, ["promote", name, "--dry-run"])
+    assert looked.exit_code == 0, looked.output
+    assert "not made from what is current now, and would be computed first, such as" in " ".join(looked.output.split())
+    refused = CliRunner().invoke(app, ["promote", name, "--dry-run", "--no-run"])
+    assert refused.exit_code == 3, refused.output
+    assert "As it is, it would be refused: of it 1 partition not made from what" in " ".join(refused.output.split())
     assert shop.totals() == corrected
 
     seen: list[tuple[int, int]] = []

@@ -102,10 +102,11 @@ def promote(
     if as_json:
         console.print_json(json.dumps(promotions.promotion_values(promotion)))
     else:
-        report.show_promotion(console, promotion, dry_run=dry_run)
-    if dry_run and promotion.is_refused(behind):
+        report.show_promotion(console, promotion, dry_run=dry_run, computes_first=not no_run)
+    judged = promotion if no_run else promotion.after_a_run()
+    if dry_run and judged.is_refused(behind):
         if not as_json:
-            report.show_refusal(console, promotion)
+            report.show_refusal(console, judged)
         raise typer.Exit(3)
 
 

@@ -120,8 +120,8 @@ def show_dropped(console: Console, environment: Environment) -> None:
     )
 
 
-def show_promotion(console: Console, promotion: Promotion, *, dry_run: bool) -> None:
-    """Print what became current, or would."""
+def show_promotion(console: Console, promotion: Promotion, *, dry_run: bool, computes_first: bool = False) -> None:
+    """Print what became current, or would; `computes_first`: what production has moved meanwhile."""
     if not promotion.batches and not promotion.codes and not promotion.left_out:
         console.print(f"Environment {promotion.environment} has nothing that production has not.", highlight=False)
         if promotion.replaced:
@@ -137,9 +137,10 @@ def show_promotion(console: Console, promotion: Promotion, *, dry_run: bool) -> 
         console.print(f"{name}: {counted(len(batches), 'partition')} {verb}{code}.", highlight=False)
     for name in sorted(set(promotion.codes) - set(promotion.batches)):
         console.print(f"{name}: its code {'would be' if dry_run else 'is'} deployed.", highlight=False)
+    moved = "not made from what is current now" + (", and would be computed first" if computes_first else "")
     lacking = "that readers have would be missing" if dry_run else "that readers had are missing"
     for title, paths_by_dataset in (
-        ("not made from what is current now", promotion.closure.moved),
+        (moved, promotion.closure.moved),
         (lacking, promotion.closure.lacking),
         ("left behind with old inputs or old code", promotion.closure.behind),
         ("left out", promotion.left_out),

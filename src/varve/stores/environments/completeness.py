@@ -93,15 +93,17 @@ class Completeness:
         `there` are the partitions that are promoted, or can be computed before that.
         """
         dataset, before = self.graph.datasets[name], self.formers[name]
-        lacking = {
+        waiting = {
             path: reason for path, (state, reason) in judgements.items()
             if state in _NOT_YET and path not in there and (path in before.paths or before.batches is not None)
         }  # fmt: skip
+        never: dict[str, str] = {}
         if before.batches is None:
-            lacking |= dict.fromkeys(sorted(set(before.paths) - set(there) - lacking.keys()), _GONE)
+            never = dict.fromkeys(sorted(set(before.paths) - set(there) - waiting.keys()), _GONE)
         elif not dataset.rejected_of:
-            lacking |= dict(self._not_covered(dataset, before.batches, set(lacking)))
-        return lacking
+            never = dict(self._not_covered(dataset, before.batches, set(waiting)))
+        # What waits for nothing comes first: of many only some are shown.
+        return never | waiting
 
     def _not_covered(
         self, dataset: Dataset, before: Mapping[str, Batch], waiting: Collection[str]

@@ -5,7 +5,7 @@ Not here: finding that out (closure.py), and doing it (promoter.py).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
@@ -89,6 +89,10 @@ class Promotion:
         closure = self.closure
         left_behind = behind is not LeftBehind.RUN and closure.behind
         return bool(closure.moved or left_behind or (closure.lacking and not self.incomplete))
+
+    def after_a_run(self) -> Promotion:
+        """As it would be once what was not made from what is current is computed, which a promotion does first."""
+        return replace(self, closure=replace(self.closure, moved={}))
 
     @property
     def partitions(self) -> int:

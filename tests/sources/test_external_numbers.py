@@ -12,11 +12,11 @@ import pytest
 
 from tests.stores.lake.iceberg.engines import DRIVER, from_maven, relayed
 from tests.support.environment import clean_environment
+from varve.services.settings import Settings
+from varve.services.spark_server import SparkServer
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from varve.services.settings import Settings
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -49,7 +49,7 @@ for text in json.loads(sys.argv[1]):
 def test_numbers_of_postgresql_come_whole_through_its_driver_or_are_refused(
     settings: Settings, fresh_database: str, tmp_path: Path
 ) -> None:
-    long = "12345678901234567890.123456789012345678"
+    long, home = "12345678901234567890.123456789012345678", tmp_path / "home"
     with psycopg.connect(fresh_database, autocommit=True) as connection:
         connection.execute(
             "create table receipts (product text, price numeric, number numeric, day date, at timestamptz)"
@@ -71,12 +71,15 @@ def test_numbers_of_postgresql_come_whole_through_its_driver_or_are_refused(
     name, user = (psycopg.conninfo.conninfo_to_dict(fresh_database)[each] for each in ("dbname", "user"))
     with relayed(settings) as port:
         environment = clean_environment() | {
-            "VARVE_HOME": str(tmp_path / "home"),
+            "VARVE_HOME": str(home),
             "VARVE_SPARK_CONF": json.dumps({"spark.jars": str(from_maven(DRIVER, tmp_path))}),
             "SHOP": f"jdbc:postgresql://127.0.0.1:{port}/{name}?user={user}",
         }
         words = [sys.executable, "-c", READ, json.dumps(texts)]
-        done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False, timeout=300)
+        try:
+            done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False, timeout=300)
+        finally:
+            SparkServer(Settings(home=home)).stop()
     assert done.returncode == 0, done.stderr[-3_000:]
     tiny = "0.00000000000000000000001"
     assert [json.loads(line) for line in done.stdout.splitlines()] == [

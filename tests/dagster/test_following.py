@@ -105,3 +105,34 @@ def test_a_publish_of_a_moment_ago_is_left_to_its_run(workbench: Workbench, monk
         assert look(graph_of(dataset), instance) == "Readers are shown what is current."
         monkeypatch.setattr(following, "_GRACE_SECONDS", 0.0)
         assert len(look(graph_of(dataset), instance)) == 1
+
+
+def test_what_another_run_publishes_meanwhile_is_left_to_that_run(
+    workbench: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The job failed by a batch of a run that was about to show it."""
+    monkeypatch.setattr(following, "_GRACE_SECONDS", 0.0)
+    dataset, follow = sales_dataset(StoreKind.LAKE), projection.follow
+    other = PartitionKey.of(day=FIFTH, store="Detroit")
+    workbench.publish(dataset, [KEY], [(KEY, "tea", 1)])
+    with monkeypatch.context() as patched:
+        patched.setattr(projection, "follow", lambda *_, **__: 0)
+        workbench.publish(dataset, [KEY], [(KEY, "tea", 2)])
+
+    def busy(*words: Any) -> int:
+        count = follow(*words)
+        monkeypatch.setattr(projection, "follow", lambda *_, **__: 0)
+        workbench.publish(dataset, [other], [(other, "tea", 3)])
+        return count
+
+    with dg.DagsterInstance.ephemeral() as instance:
+        (request,) = look(graph_of(dataset), instance)
+        monkeypatch.setattr(projection, "follow", busy)
+        assert run(graph_of(dataset), request, instance)
+        assert hive_rows(workbench, dataset) == [2]
+        # Until its run has shown it, that is what lags.
+        (another,) = look(graph_of(dataset), instance)
+        assert not run(graph_of(dataset), another, instance)
+        monkeypatch.setattr(projection, "follow", follow)
+        assert run(graph_of(dataset), another, instance)
+    assert sorted(hive_rows(workbench, dataset)) == [2, 3]

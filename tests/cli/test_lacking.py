@@ -21,14 +21,15 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
-BY_MONTH = """CREATE DATASET {db}.totals
+# Of the six days before today the first four are in a window that is over, and the others in one that is not.
+BY_FOURS = """CREATE DATASET {db}.totals
   COMMENT 'For a test.'
   STORED IN WAREHOUSE
-  PARTITIONED BY (month STRING)
-  FOR t IN TIMESERIES(INTERVAL 1 MONTH, START '{month}-01', TIMEZONE 'UTC')
-  LET this_month = DATE_FORMAT(t, 'yyyy-MM')
-  INSERT (month = this_month)
-AS SELECT SUM(revenue.cents) AS cents FROM {db}.revenue WHERE DATE_FORMAT(revenue.day, 'yyyy-MM') = this_month;
+  PARTITIONED BY (first DATE)
+  FOR t IN TIMESERIES(INTERVAL 4 DAYS, START '{start}', TIMEZONE 'UTC')
+  LET since = CAST(t AS DATE)
+  INSERT (first = since)
+AS SELECT SUM(revenue.cents) AS cents FROM {db}.revenue WHERE revenue.day BETWEEN since AND DATE_ADD(since, 3);
 """
 BY_TILL = """CREATE DATASET {db}.sales (product STRING NOT NULL, cents BIGINT NOT NULL)
   COMMENT 'One row per sale.'
@@ -69,9 +70,8 @@ def assets(shop: Store) -> Path:  # noqa: F811
     return shop.root / f"{shop.db}_assets"
 
 
-def by_month(shop: Store) -> None:  # noqa: F811
-    text = BY_MONTH.format(db=shop.db, month=f"{DAYS[0]:%Y-%m}")
-    (assets(shop) / "totals.sql").write_text(text, encoding="utf-8")
+def by_fours(shop: Store) -> None:  # noqa: F811
+    (assets(shop) / "totals.sql").write_text(BY_FOURS.format(db=shop.db, start=DAYS[0]), encoding="utf-8")
 
 
 def rejected(shop: Store) -> list[dict[str, Any]]:  # noqa: F811
@@ -81,19 +81,18 @@ def rejected(shop: Store) -> list[dict[str, Any]]:  # noqa: F811
 
 def test_where_a_window_is_open_readers_are_moved_only_if_that_is_meant(shop: Store) -> None:  # noqa: F811
     before = shop.totals()
-    by_month(shop)
+    by_fours(shop)
     looked = shop.json("evolve", "shop.totals", "--dry-run")
     assert [each for each in shop.json("env", "list") if shop.db in each["name"]] == []
     with pytest.raises(NotClosed, match=r"readers would miss \d+ partitions? .* with --incomplete"):
         shop.varve("evolve", "shop.totals")
     assert shop.totals() == before
     done = shop.json("evolve", "shop.totals", "--incomplete")
-    # The month of today is not over; what lies in a month before it is there.
-    closed = {f"{day:%Y-%m}" for day in DAYS} - {f"{dt.datetime.now(dt.UTC):%Y-%m}"}
-    assert {month for (month,) in shop.rows("select month from shop.totals")} == closed
-    assert sorted(looked["due"].get(f"{shop.db}.totals", [])) == sorted(f"month={month}" for month in closed)
+    assert shop.rows("select first from shop.totals") == [(DAYS[0],)]
+    assert looked["due"][f"{shop.db}.totals"] == [f"first={DAYS[0]}"]
     lacking = done["lacking"][f"{shop.db}.totals"]
-    assert len(lacking) == sum(f"{day:%Y-%m}" not in closed for day in DAYS)
+    assert looked["lacking"][f"{shop.db}.totals"] == lacking
+    assert list(lacking) == [f"day={day}" for day in DAYS[4:]]
     assert all("from which nothing of the new generation is made" in reason for reason in lacking.values())
     assert [each for each in shop.json("env", "list") if shop.db in each["name"]] == []
 
@@ -117,6 +116,16 @@ def test_a_partition_that_waits_is_named_and_comes_with_the_others_later(shop_at
     looked = shop.json("evolve", "shop.sums", "--dry-run")
     assert looked["due"] == {f"{shop.db}.sums": [f"day={DAYS[0]}"]}
     assert looked["waiting"].keys() == {f"{shop.db}.sums"}
+    # What waits may come; what is of no window of the new series never does.
+    assert looked["lacking"] == {}
+    (assets(shop) / "sums.sql").write_text(BY_DAY.format(db=shop.db, start=DAYS[1]))
+    looked = shop.json("evolve", "shop.sums", "--dry-run")
+    assert set(looked["lacking"].pop(f"{shop.db}.sums")) == {f"day={DAYS[0]}/store={store}" for store in "ab"}
+    assert looked["lacking"] == {}
+    told = shop.varve("evolve", "shop.sums", "--dry-run")
+    assert f"{shop.db}.sums: readers have, and would lose: 2 partitions, such as day={DAYS[0]}/store=a: it was" in told
+    assert "Where readers have rows of that, they are moved only with --incomplete." in told
+    (assets(shop) / "sums.sql").write_text(BY_DAY.format(db=shop.db, start=DAYS[0]))
     for _ in range(2):
         with pytest.raises(NotClosed, match=rf"readers would miss 1 partition \({shop.db}.sums day={DAYS[1]}: missing"):
             shop.varve("evolve", "shop.sums")
@@ -227,7 +236,7 @@ def test_a_corrected_file_stays_taken_where_its_columns_are_renamed_before_a_sen
 
 
 def test_batches_of_another_generation_and_of_no_declaration_can_be_pinned_and_let_go(shop: Store) -> None:  # noqa: F811
-    by_month(shop)
+    by_fours(shop)
     shop.varve("evolve", "shop.totals", "--incomplete")
     old = f"day={DAYS[0]}"
     (batch,) = shop.json("history", "shop.totals", old)

@@ -26,6 +26,7 @@ from varve.planning.backfill import with_downstream
 from varve.planning.changes.generation import begins_generation
 from varve.planning.environment_runs import Wanted
 from varve.planning.judgement.judgement import State
+from varve.stores.environments.completeness import Completeness, former
 from varve.stores.environments.promotion import LeftBehind
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class Evolution:
         follows: by dataset how many partitions read those at most, of a dry run.
         waiting: by dataset and partition why it cannot be made now, of a dry run.
         rewritten: by dataset how many partitions were or would be rewritten from those of the generation before.
-        lacking: by dataset what readers had before and miss now, and why.
+        lacking: by dataset what readers had before and miss now, and why; of a dry run what they would miss for good.
         held: by dataset and partition why it stays as it is, although what it reads is other now.
         shown: by dataset how many batches readers are shown that were current before, as of one that was killed.
         run: under which the publish is recorded; "" where nothing was published.
@@ -245,6 +246,10 @@ def _find(opened: OpenEnvironment, done: Evolution, *, rewrite: bool) -> None:
         for path in paths & done.waiting.get(name, {}).keys():
             del done.waiting[name][path]
     done.waiting = {name: reasons for name, reasons in done.waiting.items() if reasons}
+    formers = former(opened.connection, graph, [dataset.name])
+    completeness = Completeness(opened.connection, graph, opened.members, formers)
+    if never := completeness.never_made(dataset.name, list(plan.judgements.get(dataset.name, {}))):
+        done.lacking = {dataset.name: never}
 
 
 def show(console: Console, done: Evolution, *, dry_run: bool) -> None:
@@ -265,7 +270,7 @@ def show(console: Console, done: Evolution, *, dry_run: bool) -> None:
         console.print(f"  {name}: at most {counted(count, 'partition')} would be computed, as it reads that")
     misses = [
         ("left as it is", done.held), ("cannot be computed now", done.waiting),
-        ("readers miss", done.lacking),
+        ("readers have, and would lose" if dry_run else "readers miss", done.lacking),
     ]  # fmt: skip
     for what, listed in misses:
         for name, paths in listed.items():
@@ -273,8 +278,8 @@ def show(console: Console, done: Evolution, *, dry_run: bool) -> None:
             such = f", such as {path}" if path else ""
             line = f"  {name}: {what}: {counted(len(paths), 'partition')}{such}: {reason}"
             console.print(line, markup=False, highlight=False, soft_wrap=True)
-    if dry_run and done.waiting:
-        console.print("Where readers have rows of what waits, they are moved only with --incomplete.")
+    if dry_run and (done.waiting or done.lacking):
+        console.print("Where readers have rows of that, they are moved only with --incomplete.")
     if dry_run:
         console.print("Readers go on with the old one until all of it is there. Nothing was computed: a dry run.")
     elif done.run:

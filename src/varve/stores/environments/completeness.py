@@ -105,6 +105,18 @@ class Completeness:
         # What waits for nothing comes first: of many only some are shown.
         return never | waiting
 
+    def never_made(self, name: str, paths: Collection[str]) -> dict[str, str]:
+        """What readers have of a dataset, and would not have once all of these partitions are there, and why.
+
+        Of one that arrives nobody can say which rows its files will have.
+        """
+        dataset, before = self.graph.datasets[name], self.formers[name]
+        if before.batches is None:
+            return dict.fromkeys(sorted(set(before.paths) - set(paths)), _GONE)
+        if dataset.arrives or dataset.rejected_of:
+            return {}
+        return dict(self._unread(dataset, before.batches, self._wanted_by(dataset, paths), is_any=bool(paths)))
+
     def _not_covered(
         self, dataset: Dataset, before: Mapping[str, Batch], waiting: Collection[str]
     ) -> Iterator[tuple[str, str]]:
@@ -114,13 +126,19 @@ class Completeness:
             if rows < rows_before:
                 yield "", f"it has {counted(rows, 'row')} where readers have {rows_before:,}"
             return
+        made_from = {(read.source, read.partition) for batch in now.values() for read in batch.inputs}
+        made_from |= self._wanted_by(dataset, waiting)
+        yield from self._unread(dataset, before, made_from, is_any=bool(now))
+
+    def _unread(
+        self, dataset: Dataset, before: Mapping[str, Batch], made_from: Collection[tuple[str, str]], *, is_any: bool
+    ) -> Iterator[tuple[str, str]]:
+        """Yield the partitions that were made from what the new generation is not made from."""
         # Partitions of an upstream that is cut otherwise itself cannot be found again.
         sources = {
             edge.upstream.name for edge in self.graph.edges[dataset.name]
             if edge.upstream.name not in self.formers or self.formers[edge.upstream.name].batches is None
         }  # fmt: skip
-        made_from = {(read.source, read.partition) for batch in now.values() for read in batch.inputs}
-        made_from |= self._wanted_by(dataset, waiting)
         for path, batch in sorted(before.items()):
             unread = sorted(
                 (read.source, read.partition)
@@ -130,7 +148,7 @@ class Completeness:
             if unread:
                 source, partition = unread[0]
                 yield path, f"it was made from {source} {partition}, from which nothing of the new generation is made"
-            elif not now:
+            elif not is_any:
                 yield path, _GONE
 
     def _wanted_by(self, dataset: Dataset, paths: Collection[str]) -> set[tuple[str, str]]:

@@ -10,6 +10,7 @@ from varve.dagster.automation import arrival_checks, freshness_checks
 from varve.model.dataset import OWN_CHECKS, StoreKind
 from varve.model.partitions.calendar import Every
 from varve.model.partitions.grain import Grain
+from varve.sql.sql_project import compiled
 from varve.sql.syntax.errors import SourceFile, SqlErrors
 from varve.sql.syntax.formatting import formatted
 from varve.sql.syntax.header import parse
@@ -283,6 +284,37 @@ def test_a_column_may_be_called_as_a_clause_is() -> None:
     dataset = read(text)
     assert [expectation.name for expectation in dataset.expectations] == [f"of_{name}" for name in names]
     assert (dataset.comment, dataset.body) == ("what was sold", Body.EXTERNAL)
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        "begin",
+        "cache",
+        "comment",
+        "copy",
+        "delete",
+        "desc",
+        "load",
+        "merge",
+        "pivot",
+        "refresh",
+        "set",
+        "update",
+        "use",
+    ],
+)
+def test_a_column_or_a_variable_may_be_called_as_a_statement_begins(word: str) -> None:
+    """`EXPECT known: comment IS NOT NULL` was a statement, and `INSERT (day = begin)` followed nothing."""
+    header = """CREATE DATASET shop.sales ({column} STRING) PARTITIONED BY (day DATE)
+  FOR t IN TIMESERIES(INTERVAL 1 DAY, START '2026-11-23') LET {variable} = CAST(t AS DATE) INSERT (day = {variable})
+  EXPECT known: {column} IS NOT NULL AND LENGTH({column}) > 1, other: {column} || 'x' <> ''
+EXTERNAL;"""
+    for column, variable in ((word, "today"), ("product", word)):
+        text = header.format(column=column, variable=variable)
+        assert [expectation.name for expectation in read(text).expectations] == ["known", "other"]
+        dataset = compiled([SourceFile("sales.sql", text)], {})["shop.sales"].dataset
+        assert dataset.partitioning.names == ("day",)
 
 
 @pytest.mark.parametrize(

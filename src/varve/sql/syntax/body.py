@@ -42,7 +42,7 @@ def parse_query(source: SourceFile, span: Span) -> exp.Query:
 
 def parse_expression(source: SourceFile, span: Span) -> exp.Expr:
     """Parse the expression within a span. Raises SqlError at the place of the problem."""
-    expression = _parse(source, span)
+    expression = _parse(source, span, expression=True)
     if isinstance(expression, exp.Query | exp.Command | exp.DDL | exp.DML):
         raise SqlError(Problem(source, _first_word(source, span), "expected an expression, found a statement."))
     return expression
@@ -51,7 +51,7 @@ def parse_expression(source: SourceFile, span: Span) -> exp.Expr:
 def parsed(text: str) -> exp.Expr:
     """Parse an expression that Varve generated. Raises sqlglot's errors."""
     expression: exp.Expr | None
-    (expression,) = parsed_tokens(tokens_of(text), text)
+    (expression,) = parsed_tokens(tokens_of(text), text, expression=True)
     assert expression is not None
     return expression
 
@@ -122,7 +122,7 @@ def _ancestors(node: Any) -> Iterator[Any]:
         node = node.parent
 
 
-def _parse(source: SourceFile, span: Span) -> exp.Expr:
+def _parse(source: SourceFile, span: Span, *, expression: bool = False) -> exp.Expr:
     # The text before the span becomes blanks, so that lines and columns are those of the file.
     text = blanked(source.text, span.start, span.end)
     expressions: list[exp.Expr | None]
@@ -140,7 +140,7 @@ def _parse(source: SourceFile, span: Span) -> exp.Expr:
             )
         if (refused := refused_syntax(text, tokens)) is not None:
             raise SqlError(Problem(source, *refused))
-        expressions = parsed_tokens(tokens, text)
+        expressions = parsed_tokens(tokens, text, expression=expression)
     except ContinuedComment as error:
         raise SqlError(Problem(source, Span(error.start, error.start + 2), str(error))) from None
     except ParseError as error:

@@ -64,11 +64,15 @@ def tokens_within(text: str, start: int, end: int) -> tuple[Token, ...]:
     return tokens_of(blanked(text, start, end))
 
 
-def parsed_tokens(tokens: Sequence[Token], text: str) -> list[exp.Expr | None]:
-    """Return the trees of the statements that these tokens are. Raises sqlglot's errors."""
+def parsed_tokens(tokens: Sequence[Token], text: str, *, expression: bool = False) -> list[exp.Expr | None]:
+    """Return the trees of the statements, or the one `expression`, that these tokens are. Raises sqlglot's errors."""
     # The trees keep the lists of comments of their tokens, empty ones too, and the parser adds to them.
     own = [_as(token, token.token_type, token.text) for token in tokens]
-    trees: list[exp.Expr | None] = Dialect.get_or_raise("spark").parser().parse(own, text)
+    parser = Dialect.get_or_raise("spark").parser()
+    if expression and own and own[0].token_type in parser.STATEMENT_PARSERS.keys() & parser.ID_VAR_TOKENS:
+        # A column may be called `comment`, `load` or `begin`, by which a statement could begin.
+        own[0] = _as(own[0], TokenType.VAR, own[0].text)
+    trees: list[exp.Expr | None] = parser.parse(own, text)
     return trees
 
 

@@ -577,6 +577,21 @@ def test_numbers_that_a_database_gives_no_scale_are_taken_to_the_last_digit_or_r
     assert external.read(dataset, [key(1, HARE)]).frame.schema["price"].dataType.simpleString() == "decimal(31,18)"
 
 
+def test_a_key_that_is_a_number_without_a_scale_is_the_whole_number_that_it_is(till: Till) -> None:
+    till.columns = till.columns | {"number": "decimal(31,10)"}
+    day = ("2022-03-01", HARE, "2022-03-01 10:00")
+    till.sell(("x", 1, *day, 7), ("y", 2, *day, "7.5"), ("z", 3, *day, -300), ("w", 4, *day, 40), mode="overwrite")
+    text = f"""CREATE DATASET shop.receipts (product STRING) PARTITIONED BY (number BIGINT) FOR n IN (7, -300, 40)
+    INSERT (number = n)
+    EXTERNAL OPTIONS (source = 'jdbc', table = 'APP.receipts', url = '{URL}', changed = 'at')"""
+    dataset = compiled([SourceFile("receipts.sql", text)], {})["shop.receipts"].dataset
+    external = opened(dataset, till.settings, till.spark)
+    listed = external.listed(dataset)
+    assert {partition.path for partition in listed.partitions} == {"number=-300", "number=40", "number=7"}
+    assert list(listed.strays) == ["number=7.5000000000"]
+    assert rows(external, dataset, *listed.partitions) == [("w", 40), ("x", 7), ("z", -300)]
+
+
 def unpartitioned(options: str, settings: Settings, spark: SparkSession) -> tuple[Dataset, ExternalSource]:
     """The same table as a dataset without partitions: its partition columns there are columns like any other."""
     text = f"CREATE DATASET shop.receipts (product STRING, price INT, store STRING) EXTERNAL OPTIONS ({options})"

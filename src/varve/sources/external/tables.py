@@ -133,13 +133,17 @@ def as_texts(listed: DataFrame, dataset: Dataset, newest: str) -> DataFrame:
     """
     from pyspark.sql import functions as F  # noqa: N812
 
-    texts = {name.lower() for name in (*dataset.partitioning.names, newest)}
-    return listed.select(
-        *[
-            F.col(f"`{name}`").cast("string").alias(name) if name.lower() in texts else F.col(f"`{name}`")
-            for name in listed.columns
-        ]
-    )
+    keys = {name.lower() for name in dataset.partitioning.names}
+    columns = []
+    for each in listed.schema.fields:
+        column = F.col(f"`{each.name}`")
+        if each.name.lower() in {*keys, newest}:
+            column = column.cast("string")
+        if each.name.lower() in keys and each.dataType.typeName() == "decimal":
+            # A number without a scale has Spark's: 7.0000000000 is the key 7.
+            column = F.regexp_replace(column, "[.]0*$", "")
+        columns.append(column.alias(each.name))
+    return listed.select(*columns)
 
 
 def declared_columns(dataset: Dataset, rows: DataFrame, numbers: Container[str] = ()) -> DataFrame:

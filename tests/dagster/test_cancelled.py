@@ -11,6 +11,7 @@ import dagster as dg
 import pytest
 
 from tests.dagster import group_run
+from varve.dagster.internal import held_interrupts
 from varve.stores.lake.store import LakeStore
 
 if TYPE_CHECKING:
@@ -62,6 +63,23 @@ def test_what_is_published_is_known_to_dagster_and_the_next_step_does_not_begin(
     with dg.DagsterInstance.ephemeral() as instance:
         again = group_run.job(db).execute_in_process(tags=group_run.tags(together=None), instance=instance)
         assert again.success
+
+
+def test_a_cancellation_is_not_forgotten_where_the_publish_fails() -> None:
+    """Steps that do not depend on the failed one would go on."""
+    told: list[str] = []
+
+    def fails() -> None:
+        with held_interrupts(lambda: told.append("cancelled")):
+            os.kill(os.getpid(), signal.SIGINT)
+            raise ValueError("the publish fails")
+
+    with pytest.raises(ValueError, match="the publish fails"):
+        fails()
+    assert told == ["cancelled"]
+    with held_interrupts(lambda: told.append("again")):
+        pass
+    assert told == ["cancelled"]
 
 
 def test_before_it_is_published_a_cancelled_run_publishes_nothing(

@@ -354,13 +354,17 @@ def held_interrupts(when_interrupted: Callable[[], None]) -> Iterator[None]:
 
     Dagster forgets such a cancellation: it is for the function to end the run as soon as it can be ended.
     """
-    with capture_interrupts():
-        try:
-            yield
-        finally:
-            interrupted = check_captured_interrupt()
-    if interrupted:
-        when_interrupted()
+    interrupted = False
+    try:
+        with capture_interrupts():
+            try:
+                yield
+            finally:
+                interrupted = check_captured_interrupt()
+    finally:
+        # Also where what is within has failed: other steps of the run would go on.
+        if interrupted:
+            when_interrupted()
 
 
 def unknown_keys(

@@ -134,10 +134,16 @@ def cut(path: Path) -> None:
 def test_lost_metadata_is_found_and_written_again(
     builder: Builder, sales: Dataset, kind: str, damage: Callable[[Path], object]
 ) -> None:
-    builder.publish(sales, {PARIS: sold("pen"), ZURICH: sold("ink")})
+    first = builder.publish(sales, {PARIS: sold("pen"), ZURICH: sold("ink")})
     for path in (Path(builder.settings.lake) / sales.db / sales.table / "_iceberg").glob(kind):
         damage(path)
     assert "the metadata of its Iceberg table is lost" in examined(builder, sales)[0].problem
+    if kind == "*.metadata.json":
+        with pytest.raises(VarveError, match=rf"^{sales}: .* is lost: .*Nothing was named. varve repair {sales} makes"):
+            snapshot.take(f"closing_{sales.db}", None)
+        with builder.store() as store:
+            # A pin keeps its batch, whatever has become of the table that would show its name.
+            store.name_publishes(sales.name, {"audit": first})
     assert write_again(builder, sales) == 2
     assert examined(builder, sales) == []
     agree(builder, sales)

@@ -142,7 +142,7 @@ class IcebergTables:
     def name_publishes(self, dataset: str, publishes: Mapping[str, BatchId | None]) -> None:
         """Give the snapshots of these builds tags, or take tags away.
 
-        A build whose snapshot is not in the metadata any more gets none.
+        A build whose snapshot is not in the metadata any more gets none, as none does where all metadata is lost.
         """
         with self.catalog.connection.transaction():
             pointer = self.pointers.of(dataset)
@@ -151,7 +151,13 @@ class IcebergTables:
             pointer = self.pointers.lock(dataset)
             assert pointer.written is not None, "the row stays"
             table_folder = self.folder(dataset)
-            document = table_folder.document(pointer.written)
+            try:
+                document = table_folder.document(pointer.written)
+            except MetadataLost as error:
+                logger.warning(
+                    "%s: the metadata of its Iceberg table is lost, and with it all tags: %s.", dataset, error
+                )
+                return
             present = {each["snapshot-id"] for each in document["snapshots"]}
             refs = dict(document["refs"])
             for name, build_id in publishes.items():
@@ -165,7 +171,10 @@ class IcebergTables:
             self.pointers.rewrite(dataset, table_folder.keep(changed, folders.version_of(pointer.written) + 1))
 
     def name_current(self, name: str) -> list[str]:
-        """Give what is current of all tables one tag, in one transaction. Returns their datasets."""
+        """Give what is current of all tables one tag, in one transaction. Returns their datasets.
+
+        Raises VarveError where the metadata of one is lost.
+        """
         with self.catalog.connection.transaction():
             datasets = self.pointers.datasets()
             for dataset in datasets:
@@ -173,7 +182,14 @@ class IcebergTables:
                 if pointer.location is None or pointer.written is None:
                     continue
                 table_folder = self.folder(dataset)
-                document = snapshots.tagged(table_folder.document(pointer.written), name)
+                try:
+                    document = snapshots.tagged(table_folder.document(pointer.written), name)
+                except MetadataLost as error:
+                    raise VarveError(
+                        f"{dataset}: the metadata of its Iceberg table is lost: {error}. Nothing was named. varve "
+                        f"repair {dataset} makes the table anew from its batches, without its earlier snapshots; then "
+                        "try again."
+                    ) from error
                 changed = snapshots.logged(document, pointer.written, _LOGGED)
                 self.pointers.rewrite(dataset, table_folder.keep(changed, folders.version_of(pointer.written) + 1))
         return datasets

@@ -30,7 +30,7 @@ from varve.cli.servers import services
 from varve.dagster.automation.sensors import DATASET_TAG
 from varve.dagster.driver import Driver, spelt
 from varve.dagster.instance import open_instance
-from varve.dagster.internal import keys_in_range
+from varve.dagster.internal.partition_keys import keys_in_range
 from varve.dagster.partitions.definitions import dataset_partitions_def
 from varve.dagster.partitions.sets_sensor import sets_of
 from varve.model.errors import VarveError

@@ -11,7 +11,7 @@ import dagster as dg
 import pytest
 
 from tests.dagster import group_run
-from varve.dagster.internal import held_interrupts
+from varve.dagster.internal.runs import held_interrupts
 from varve.stores.lake.store import LakeStore
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from tests.support.project import PROJECT
 from tests.support.sales import sales_dataset
 from varve.catalog.catalog import Catalog
 from varve.dagster.driver import RUN_CONFIG, failure_reason
-from varve.dagster.internal import only_step
+from varve.dagster.internal.steps import only_step
 from varve.dagster.partitions.definitions import dataset_partitions_def
 from varve.dagster.runs import failures as explain
 from varve.dagster.runs.builds import Builds

@@ -29,14 +29,8 @@ from dagster_shared.record import replace
 
 from tests.support.project import ROOT
 from varve.catalog.living.leases import Leases
-from varve.dagster.internal import (
-    add_partition_metadata,
-    previous_tick,
-    step_asset,
-    step_identity,
-    step_of,
-    step_partition_keys,
-)
+from varve.dagster.internal.runs import previous_tick
+from varve.dagster.internal.steps import add_partition_metadata, step_asset, step_identity, step_of, step_partition_keys
 from varve.dagster.leases.leases import dead_runs, end_dead
 from varve.planning.requested import PARENT_TAG, RESUME_TAG, RETRY_TAG
 from varve.services.settings import Settings

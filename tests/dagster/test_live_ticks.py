@@ -36,7 +36,7 @@ from varve.catalog.rejected import RejectedArrivals
 from varve.dagster.assets.datasets import dataset_asset, graph_of
 from varve.dagster.automation.sensors import DATASET_TAG
 from varve.dagster.definitions import build_defs
-from varve.dagster.internal import keys_in_range
+from varve.dagster.internal.partition_keys import keys_in_range
 from varve.model.batch import Input, StagedBatch
 from varve.model.dataset import Dataset, StoreKind
 from varve.model.partitions.dimension import StaticDimension, TimeDimension

@@ -15,7 +15,7 @@ import pytest
 from tests.e2e.project import wait_until
 from tests.support.project import ROOT
 from varve.dagster.assets.datasets import dataset_asset, graph_of
-from varve.dagster.internal import set_filled_since
+from varve.dagster.internal.partition_keys import set_filled_since
 from varve.dagster.partitions.definitions import partitions_def
 from varve.dagster.partitions.dynamic_sets import PartitionSets
 from varve.dagster.partitions.sets_sensor import fill, grow, has_sets, partition_sets_sensor, sets_of

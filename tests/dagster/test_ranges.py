@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from varve.dagster.automation.reconciling import runs_in_flight
 from varve.dagster.automation.requesting import acceptable, accepted, run_request
 from varve.dagster.driver import Driver
-from varve.dagster.internal import keys_in_range
+from varve.dagster.internal.partition_keys import keys_in_range
 from varve.dagster.partitions.definitions import dataset_partitions_def
 from varve.model.dataset import Dataset, StoreKind
 from varve.model.partitions.dimension import DynamicDimension, StaticDimension, TimeDimension

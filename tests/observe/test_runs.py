@@ -20,7 +20,7 @@ from varve.dagster.assets.datasets import DatasetAsset, graph_of
 from varve.dagster.assets.sql_assets import sql_assets
 from varve.dagster.definitions import build_defs
 from varve.dagster.instance import open_instance
-from varve.dagster.internal import format_run_logs
+from varve.dagster.internal.runs import format_run_logs
 from varve.services.postgres import connect
 from varve.sql.sql_project import compiled
 from varve.sql.syntax.errors import SourceFile

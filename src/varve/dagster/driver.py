@@ -16,7 +16,7 @@ from varve.dagster.automation.reconciling import NOT_LOOKED
 from varve.dagster.automation.sensors import DATASET_TAG
 from varve.dagster.discovery import load_project
 from varve.dagster.instance import open_instance
-from varve.dagster.internal import keys_in_range
+from varve.dagster.internal.partition_keys import keys_in_range
 from varve.dagster.partitions.definitions import dataset_partitions_def
 from varve.model.errors import VarveError, some
 from varve.planning.requested import PARTITION_TAG, RANGE_END_TAG, RANGE_START_TAG, asked_partitions

@@ -1,6 +1,6 @@
 """Dagster's instance: where its home is, and opening it as its dagster.yaml says.
 
-Not here: the storage and the launcher that a dagster.yaml names (internal.py).
+Not here: the storage and the launcher that a dagster.yaml names (internal).
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def embedded_storage(settings: Settings) -> PostgresServer | None:
     storage = ((instance_config or {}).get("storage") or {}).get("custom") or {}
     if storage.get("module") != _OWN_STORAGE:
         return None
-    # As the storage itself finds them (internal.py).
+    # As the storage itself finds them (internal).
     its_settings = Project.find((storage.get("config") or {}).get("project") or None).settings
     return None if its_settings.dagster_postgres_url is not None else PostgresServer(its_settings.home_dir)
 

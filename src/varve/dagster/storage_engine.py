@@ -4,7 +4,7 @@ dagster-postgres opens one for each statement, so that instances which are never
 partition took 61. Each costs a process of the server, and over a network with TLS some ten milliseconds. Here all
 instances of a process share what is kept, so that there is no more than one.
 
-Not here: the storage itself (internal.py).
+Not here: the storage itself (internal).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Logs as lines of JSON (`VARVE_LOG_FORMAT=json`): each line says of which run, dataset, partition and batch it is.
 
-Not here: which logs there are, and how Dagster is given this (varve/dagster/internal.py).
+Not here: which logs there are, and how Dagster is given this (varve/dagster/internal).
 """
 
 from __future__ import annotations

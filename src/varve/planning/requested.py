@@ -3,7 +3,7 @@
 Dagster's UI shows no tag that begins with `.dagster/`: what only Varve reads is called so. Runs of earlier versions are
 stored with the former names, and are understood.
 
-Not here: how Dagster interprets the tags (varve/dagster/internal.py).
+Not here: how Dagster interprets the tags (varve/dagster/internal).
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ A lease is kept for a process that is starting, is taken by it, and is given bac
 and is lost. A lost lease is never renewed, and what its run would publish is refused. Only the server's clock counts.
 Why a lease and not a lock: docs/decisions/0012. Its life as a machine, explored whole: docs/decisions/0018-models.md.
 
-Not here: renewing (varve/dagster/leases/heartbeat.py), and what Dagster is told (varve/dagster/internal.py).
+Not here: renewing (varve/dagster/leases/heartbeat.py), and what Dagster is told (varve/dagster/internal).
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ import dagster as dg
 
 from varve.dagster.assets.asset_definitions import computed_asset
 from varve.dagster.assets.sql_rows import broken_expectations, row_error, rows, watched
-from varve.dagster.internal import report_check, step_of
+from varve.dagster.internal.steps import report_check, step_of
 from varve.dagster.runs.failures import as_dagster_failure
 from varve.model.errors import NOTHING_LOST, VarveError, VerifyFailed
 from varve.planning.requested import reuse_allowed

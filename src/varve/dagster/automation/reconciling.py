@@ -21,7 +21,8 @@ from varve.catalog.living.killed_builds import KilledBuilds
 from varve.catalog.living.leases import Leases
 from varve.catalog.planning.facts import CatalogFacts, Changes, living
 from varve.dagster.automation.planner_facts import catalog_facts, limits_of
-from varve.dagster.internal import reading_once, run_selections
+from varve.dagster.internal.partition_keys import reading_once
+from varve.dagster.internal.runs import run_selections
 from varve.dagster.leases.leases import dead_runs, end_dead
 from varve.dagster.partitions.asked import asked_keys
 from varve.dagster.partitions.set_feed import feed
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from varve.catalog.planning.facts import InFlight
-    from varve.dagster.internal import DynamicPartitionsStore
+    from varve.dagster.internal.partition_keys import DynamicPartitionsStore
     from varve.model.dataset import Dataset
     from varve.model.partitions.dimension import Members
     from varve.planning.graph import Graph

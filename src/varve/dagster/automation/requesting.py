@@ -2,7 +2,7 @@
 
 One request that Dagster refuses would fail the whole tick with all its other requests, and every tick after it.
 
-Not here: which runs are due (varve/planning), and Dagster's private names (varve/dagster/internal.py).
+Not here: which runs are due (varve/planning), and Dagster's private names (varve/dagster/internal).
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ import pendulum
 
 from varve.catalog.rejected import LeftOut
 from varve.dagster.automation.reconciling import IDENTITY_TAG, Ended
-from varve.dagster.internal import config_needed_by, keys_in_range, reading_once, unknown_keys, validated
+from varve.dagster.internal.partition_keys import keys_in_range, reading_once, unknown_keys, validated
+from varve.dagster.internal.runs import config_needed_by
 from varve.dagster.partitions.definitions import dataset_partitions_def
 from varve.model.errors import some
 from varve.model.partitions.partitioning import is_dynamic, set_of
@@ -26,7 +27,7 @@ from varve.planning.run_requests import parts_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from varve.dagster.internal import DynamicPartitionsStore
+    from varve.dagster.internal.partition_keys import DynamicPartitionsStore
     from varve.model.dataset import Dataset
     from varve.model.partitions.key import PartitionKey
     from varve.planning.run_requests import Run

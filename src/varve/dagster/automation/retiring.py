@@ -18,7 +18,7 @@ from varve.catalog.catalog import Catalog
 from varve.catalog.code.generations import dataset_of
 from varve.catalog.code.owners import Owners
 from varve.dagster.automation.reconciling import IDENTITY_TAG, Ended, Reconciler, ended_runs
-from varve.dagster.internal import set_filled_since
+from varve.dagster.internal.partition_keys import set_filled_since
 from varve.dagster.partitions.sets_sensor import sets_of
 from varve.model.dataset import Dataset
 from varve.model.errors import cut, some

@@ -15,7 +15,7 @@ import dagster as dg
 from varve.catalog.catalog import Catalog
 from varve.dagster.automation.reconciling import NOT_LOOKED
 from varve.dagster.automation.requesting import accepted, asset_key, run_request
-from varve.dagster.internal import previous_tick
+from varve.dagster.internal.runs import previous_tick
 from varve.dagster.partitions.dynamic_sets import PartitionSets
 from varve.dagster.partitions.sets_sensor import fill
 from varve.model.errors import VarveError

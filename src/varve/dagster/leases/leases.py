@@ -1,7 +1,7 @@
 """Dagster's runs and their leases: whether a run lives, for Dagster's monitor, the planner and `varve why` alike.
 
 Not here: what a lease is (varve/catalog/living/leases.py), renewing it (heartbeat.py) and Dagster's private names
-(varve/dagster/internal.py).
+(varve/dagster/internal).
 """
 
 from __future__ import annotations

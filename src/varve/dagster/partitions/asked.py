@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 import dagster as dg
 
-from varve.dagster.internal import keys_in_range
+from varve.dagster.internal.partition_keys import keys_in_range
 from varve.dagster.partitions.definitions import dataset_partitions_def
 from varve.planning.requested import RANGE_END_TAG, RANGE_START_TAG, asked_partitions, has_set
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from varve.dagster.internal import DynamicPartitionsStore
+    from varve.dagster.internal.partition_keys import DynamicPartitionsStore
     from varve.model.dataset import Dataset
     from varve.model.partitions.key import PartitionKey
 

@@ -25,9 +25,9 @@ from varve.catalog.environments.overlay import EnvironmentCatalog
 from varve.catalog.history.history import History
 from varve.catalog.planning.hashes import HashesOfBatches
 from varve.catalog.traces import Traces
-from varve.dagster.internal import (
+from varve.dagster.internal.runs import held_interrupts
+from varve.dagster.internal.steps import (
     attempts_before,
-    held_interrupts,
     run_assets,
     step_asset,
     step_identity,

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import dagster as dg
 
 from varve.catalog.living.leases import lease_lost
-from varve.dagster.internal import heartbeats_of, only_step
+from varve.dagster.internal.steps import only_step
+from varve.dagster.internal.storage import heartbeats_of
 from varve.dagster.leases.heartbeat import Heartbeats
 from varve.dagster.runs.builds import Builds
 from varve.dagster.runs.failures import StepFailure, is_tried_again, step_failures

@@ -31,7 +31,7 @@ from varve.stores.frames import spark_errors, spark_says
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from varve.dagster.internal import SerializableErrorInfo
+    from varve.dagster.internal.runs import SerializableErrorInfo
     from varve.model.build import Build
     from varve.services.settings import Settings
     from varve.stores.open_build import OpenBuild

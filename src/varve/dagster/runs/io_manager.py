@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from varve.catalog.traces import ReusedBatches, Traces
-from varve.dagster.internal import add_partition_metadata, step_of
+from varve.dagster.internal.steps import add_partition_metadata, step_of
 from varve.dagster.runs import atomic_publish
 from varve.dagster.runs.batch_metadata import published_metadata, reused_metadata
 from varve.dagster.runs.failures import as_dagster_failure, explained

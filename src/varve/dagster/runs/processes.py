@@ -8,7 +8,7 @@ but those of Arrow's allocator and of numpy's OpenBLAS, which both prepare for a
 The project's own modules are still imported in each run's process: forks must not share a connection that a module
 opens at import.
 
-Not here: which process computes a run, and whether it lives (varve/dagster/internal.py).
+Not here: which process computes a run, and whether it lives (varve/dagster/internal).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import sys
 from multiprocessing import forkserver
 from typing import TYPE_CHECKING
 
-from varve.dagster.internal import RUN_EXECUTION_MODULES, format_run_logs
+from varve.dagster.internal.runs import RUN_EXECUTION_MODULES, format_run_logs
 from varve.model.errors import VarveError
 from varve.observe.log_lines import JsonLines
 from varve.services.settings import LogFormat

@@ -14,7 +14,7 @@ from varve.catalog.catalog import Catalog
 from varve.catalog.code.generations import Generations
 from varve.catalog.environments.environments import Environments
 from varve.catalog.environments.overlay import EnvironmentCatalog
-from varve.dagster.internal import is_partitioned, step_assets, step_of
+from varve.dagster.internal.steps import is_partitioned, step_assets, step_of
 from varve.dagster.runs import atomic_publish
 from varve.dagster.runs.inputs.pinning import how_to_make
 from varve.model.errors import MissingUpstream, some

@@ -258,7 +258,7 @@ FORBIDDEN = [
     Forbidden("cdc/apply.py", "from varve.stores.lake import projection", "given-stores"),
     Forbidden("cdc/captures.py", "from varve.stores.open import open_store", "given-stores"),
     Forbidden("sources/external/postgres.py", "from varve.stores.warehouse import reading", "given-stores"),
-    Forbidden("dagster/runs/builds.py", "from varve.stores.warehouse import publish", "any-store"),
+    Forbidden("dagster/runs/builds/builds.py", "from varve.stores.warehouse import publish", "any-store"),
     Forbidden("cli/batches/sweep.py", "from varve.stores.lake import record", "any-store"),
     # Circles.
     Forbidden("planning/graph.py", "from varve.planning import backfill", "cycles"),

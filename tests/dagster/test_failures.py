@@ -17,7 +17,7 @@ from varve.dagster.driver import RUN_CONFIG, failure_reason
 from varve.dagster.internal.steps import only_step
 from varve.dagster.partitions.definitions import dataset_partitions_def
 from varve.dagster.runs import failures as explain
-from varve.dagster.runs.builds import Builds
+from varve.dagster.runs.builds.builds import Builds
 from varve.dagster.runs.failures import StepFailure, step_failures
 from varve.dagster.runs.spark import SparkResource
 from varve.model.batch import StagedBatch

@@ -12,7 +12,7 @@ from tests.catalog.test_planning import DAILY, GRAPH, begin, day, finish
 from tests.observe.openlineage import problems
 from varve.catalog.catalog import Catalog
 from varve.catalog.living.killed_builds import KilledBuild, KilledBuilds
-from varve.dagster.runs.telling import Telling, tell_killed
+from varve.dagster.runs.builds.telling import Telling, tell_killed
 from varve.observe.lineage.moves import tell_moves
 from varve.planning.graph import Graph
 from varve.stores.open_build import OpenBuild

@@ -1,6 +1,6 @@
 """Traces: from which inputs batches were made, to show them, and to recognise work that was done before.
 
-Not here: what a build reads (varve/dagster/runs/builds.py), and whether a partition is stale (varve/planning).
+Not here: what a build reads (varve/dagster/runs/builds), and whether a partition is stale (varve/planning).
 """
 
 from __future__ import annotations

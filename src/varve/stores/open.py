@@ -3,7 +3,7 @@
 A package adds a store by an entry point of the group `varve.stores`, whose name is the store's and whose value is a
 `StoreType`: `folder = "my_package.folder_store:FOLDER"`.
 
-Not here: what they do (lake and warehouse beside this), and the builds that use them (varve/dagster/runs/builds.py).
+Not here: what they do (lake and warehouse beside this), and the builds that use them (varve/dagster/runs/builds).
 """
 
 from __future__ import annotations

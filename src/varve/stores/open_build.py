@@ -1,6 +1,6 @@
 """`OpenBuild`: a build with the catalog connection that holds its locks, and what is to be done at its end.
 
-Not here: which builds a run has open (varve/dagster/runs/builds.py).
+Not here: which builds a run has open (varve/dagster/runs/builds).
 """
 
 from __future__ import annotations

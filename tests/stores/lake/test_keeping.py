@@ -18,7 +18,7 @@ from tests.support.sales import DAY, PARIS, ZURICH, key, sales_dataset
 from varve.catalog.catalog import Catalog
 from varve.catalog.history.history import History
 from varve.catalog.recovery.recovery import recover
-from varve.dagster.runs.builds import Builds
+from varve.dagster.runs.builds.builds import Builds
 from varve.dagster.runs.failures import StepFailure
 from varve.dagster.runs.spark import SparkResource
 from varve.model.dataset import Dataset, StoreKind

@@ -1,7 +1,7 @@
 """Builds whose run ended without a word: they are found by their locks, fail, and somebody tells of them, once.
 
 Not here: the locks by which they are found (partition_locks.py, leases.py), and what is told
-(varve/dagster/runs/telling.py).
+(varve/dagster/runs/builds/telling.py).
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from varve.cli.batches.sweep_report import Amount, Report
 from varve.cli.context import chosen_graph, chosen_settings
 from varve.cli.environments.work import drop_expired
 from varve.cli.selection import refuse_of_others
-from varve.dagster.runs.telling import tell_killed
+from varve.dagster.runs.builds.telling import tell_killed
 from varve.model.errors import StillShown, VarveError
 from varve.project import NoProject
 from varve.stores.catching_up import catch_up

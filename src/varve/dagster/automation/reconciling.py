@@ -27,7 +27,7 @@ from varve.dagster.leases.leases import dead_runs, end_dead
 from varve.dagster.partitions.asked import asked_keys
 from varve.dagster.partitions.set_feed import feed
 from varve.dagster.partitions.sets_sensor import grow, sets_of
-from varve.dagster.runs.telling import tell_killed
+from varve.dagster.runs.builds.telling import tell_killed
 from varve.model.errors import UnknownPartition, VarveError
 from varve.model.partitions.dimension import DynamicDimension
 from varve.planning.reconcile import Limits, Planner

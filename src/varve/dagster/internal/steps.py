@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from dagster import AssetCheckEvaluation, AssetExecutionContext, InitResourceContext
-    from dagster._core.execution.context.system import StepExecutionContext
+    from dagster._core.execution.context.system import StepExecutionContext as StepExecutionContext  # noqa: PLC0414 - for others
 
 
 def step_of(context: AssetExecutionContext | InputContext | OutputContext) -> StepExecutionContext:

@@ -1,6 +1,6 @@
 """The Dagster resource `builds`: the open builds of a run, its lease, and what becomes of builds that it leaves open.
 
-Not here: a build itself (builds.py).
+Not here: a build itself (builds).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from varve.catalog.living.leases import lease_lost
 from varve.dagster.internal.steps import only_step
 from varve.dagster.internal.storage import heartbeats_of
 from varve.dagster.leases.heartbeat import Heartbeats
-from varve.dagster.runs.builds import Builds
+from varve.dagster.runs.builds.builds import Builds
 from varve.dagster.runs.failures import StepFailure, is_tried_again, step_failures
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """The IO manager of both stores: inputs are pinned batches, an output is staged, verified and published.
 
-Not here: naming, writing and publishing (varve/stores), locks and traces (builds.py).
+Not here: naming, writing and publishing (varve/stores), locks and traces (builds).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-    from varve.dagster.runs.builds import Builds
+    from varve.dagster.runs.builds.builds import Builds
     from varve.model.batch import StagedBatch
     from varve.stores.open_build import OpenBuild
 

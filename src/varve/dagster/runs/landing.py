@@ -18,7 +18,7 @@ from varve.sources.landing.landing import Landing
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from varve.dagster.runs.builds import Builds
+    from varve.dagster.runs.builds.builds import Builds
 
 
 class LandingResource(dg.ConfigurableResource[None]):

@@ -38,7 +38,7 @@ PRELOADED = (
     "varve.dagster.automation.retiring",
     "varve.dagster.automation.sensors",
     "varve.dagster.assets.sql_runs",
-    "varve.dagster.runs.builds",
+    "varve.dagster.runs.builds.builds",
     "varve.dagster.runs.io_manager",
     "varve.dagster.runs.landing",
     "pyspark.sql.connect.session",

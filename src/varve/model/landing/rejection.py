@@ -1,7 +1,7 @@
 """Rejected rows, those of landing files that cannot be read as declared: their limit and the dataset that takes them.
 
 Not here: which rows those are (varve/sources/formats/), and how they are published with the others
-(varve/dagster/runs/builds.py).
+(varve/dagster/runs/builds).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Pure: a build in, events out. The id of such a run follows from dataset, partition and batch id, so that no state is
 kept between the events of one run, and whoever ends it may be another process than the one that began it.
 
-Not here: sending them (sender.py), and when (varve/dagster/runs/telling.py).
+Not here: sending them (sender.py), and when (varve/dagster/runs/builds/telling.py).
 """
 
 from __future__ import annotations

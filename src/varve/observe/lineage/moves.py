@@ -2,7 +2,7 @@
 
 Everything is read from the catalog, after the transaction that has moved it.
 
-Not here: the events of builds (events.py), which runs tell of as they compute (varve/dagster/runs/telling.py).
+Not here: the events of builds (events.py), which runs tell of as they compute (varve/dagster/runs/builds/telling.py).
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import dagster as dg
     from pyspark.sql import DataFrame
 
-    from varve.dagster.runs.builds import Builds
+    from varve.dagster.runs.builds.builds import Builds
 
 
 def computes_a_dataset(builds: Builds, context: dg.InputContext) -> bool:

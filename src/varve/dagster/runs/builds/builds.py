@@ -2,28 +2,19 @@
 
 A build begins with whatever the step touches first, so that it notes what is current before any input is read.
 
-Not here: the order stage, verify, publish (io_manager.py).
+Not here: how a build begins (beginning.py), and the order stage, verify, publish (io_manager.py).
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
-import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import dagster as dg
-import pendulum
 import psycopg
 
-from varve.catalog.catalog import Catalog
-from varve.catalog.code.deployments import Deployments
-from varve.catalog.code.generations import Generations
-from varve.catalog.code.owners import Owners
-from varve.catalog.environments.environments import Environments
-from varve.catalog.environments.overlay import EnvironmentCatalog
 from varve.catalog.history.history import History
-from varve.catalog.planning.hashes import HashesOfBatches
 from varve.catalog.traces import Traces
 from varve.dagster.internal.runs import held_interrupts
 from varve.dagster.internal.steps import (
@@ -32,17 +23,16 @@ from varve.dagster.internal.steps import (
     step_asset,
     step_identity,
     step_of,
-    step_partition_keys,
 )
 from varve.dagster.partitions.asked import asked_keys
 from varve.dagster.partitions.dynamic_sets import PartitionSets
 from varve.dagster.runs import atomic_publish
+from varve.dagster.runs.builds.beginning import Beginning
+from varve.dagster.runs.builds.telling import Telling
 from varve.dagster.runs.failures import StepFailure, failure_text
-from varve.dagster.runs.telling import Telling
 from varve.model.errors import (
     NOTHING_LOST,
     AlreadyBuilding,
-    BadInput,
     OtherOwner,
     ServiceUnavailable,
     UnknownPartition,
@@ -50,29 +40,22 @@ from varve.model.errors import (
 )
 from varve.observe.log_lines import LogFields, set_fields
 from varve.planning.requested import (
-    ENVIRONMENT_TAG,
-    LANDING_TAG,
-    PARTITION_TAG,
-    RANGE_END_TAG,
-    RANGE_START_TAG,
-    asked_partitions,
-    refused,
     shown_partitions,
 )
 from varve.services.outages import is_outage
 from varve.services.postgres import connect
-from varve.services.settings import ContentHash
 from varve.stores.open import open_store
 from varve.stores.open_build import OpenBuild
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from dagster import DagsterRun
     from pyspark.sql import SparkSession
 
+    from varve.catalog.catalog import Catalog
+    from varve.dagster.internal.steps import StepExecutionContext
     from varve.dagster.runs.spark import SparkResource
-    from varve.model.build import Build
     from varve.model.dataset import Dataset
     from varve.model.partitions.dimension import Members
     from varve.model.partitions.key import PartitionKey
@@ -82,9 +65,6 @@ if TYPE_CHECKING:
 
 
 logger = logging.getLogger(__name__)
-
-# So many seconds are between two looks at whether another run has ended.
-_LOOKS_EVERY = 1.0
 
 
 class Builds:
@@ -97,7 +77,7 @@ class Builds:
         self.telling = Telling(graph, settings, log)
         self.settings = settings
         self._spark = spark
-        self._log = log or logger
+        self._beginning = Beginning(graph, settings, log or logger)
         self._open: dict[tuple[str, str], OpenBuild] = {}
         # At which attempt of its step each of them was begun.
         self._attempts: dict[tuple[str, str], int] = {}
@@ -136,18 +116,8 @@ class Builds:
                 raise dg.DagsterExecutionInterruptedError
             self._attempts[identity] = attempt
             dataset = self.dataset(step_asset(step))
-            if dataset.partitioning.dimensions and not step.dagster_run.tags.keys() & {PARTITION_TAG, RANGE_START_TAG}:
-                raise UnknownPartition(
-                    f"{dataset}: the run names no partition of it. {NOTHING_LOST} Name one, or a range of them, in the "
-                    "launchpad or in a RunRequest; varve.partition_schedule is a schedule that names them."
-                )
-            partitions = sorted(map(dataset.partitioning.from_dagster, step_partition_keys(step)))
-            if not partitions:
-                ends = "...".join(step.dagster_run.tags.get(tag, "") for tag in (RANGE_START_TAG, RANGE_END_TAG))
-                raise BadInput(
-                    f"{dataset}: no partition lies in the range {ends}. {NOTHING_LOST} Name the earlier end first."
-                )
-            why_not = self._refusal_reason(step, dataset, partitions)
+            partitions = self._beginning.partitions(step, dataset)
+            why_not = self._beginning.refusal_reason(step, dataset, partitions)
             try:
                 published_together = atomic_publish.members(
                     step.dagster_run.tags, *map(self._dataset_names, run_assets(step))
@@ -199,86 +169,19 @@ class Builds:
         for identity in list(self._open):
             self._leave_attempt(identity)
 
-    def _begin(self, step: Any, dataset: Dataset, partitions: Sequence[PartitionKey]) -> OpenBuild:
-        environment = self.environment(step.dagster_run)
-        connection = connect(self.settings, application=f"varve {dataset} run {step.run_id[:8]}")
-        catalog = EnvironmentCatalog(connection, environment) if environment else Catalog(connection)
+    def _begin(self, step: StepExecutionContext, dataset: Dataset, partitions: Sequence[PartitionKey]) -> OpenBuild:
         try:
-            catalog.ensure_schema()
-            code_version = self.graph.code_versions.get(dataset.name, "")
-            if environment and not step.dagster_run.tags.get(ENVIRONMENT_TAG):
-                self._enter(step, connection, environment)
-            if environment:
-                generation = Generations(connection).of_environment(environment).get(dataset.name)
-                is_new = generation is not None and generation.is_new
-                if not step.dagster_run.tags.get(LANDING_TAG) and not is_new:
-                    _refuse_in_environment(dataset, environment)
-                Environments(connection).get(environment)
-            else:
-                Owners(connection, self.graph.project).claim_all([dataset.name])
-            if code_version and not environment:
-                deployments = Deployments(catalog.connection)
-                deployments.admit(
-                    dataset, code_version, self.graph.sources.get(dataset.name, ""), [key.path for key in partitions]
-                )
-                deployments.refuse_evolving(dataset, self.graph.upstreams(dataset))
-            build = self._when_free(
-                lambda: catalog.begin(dataset, partitions, run_id=step.run_id, code_version=code_version)
-            )
-            build.column_sets = self.graph.column_sets(dataset)
-            is_hashed = self.settings.content_hash is not ContentHash.NEVER
-            build.compared = is_hashed and HashesOfBatches(connection).is_compared(build, environment)
-        except BaseException as failure:
-            catalog.connection.close()
-            if isinstance(failure, AlreadyBuilding | OtherOwner):
-                # This is no failure of the partitions: the other run or project computes what this one was to.
-                self._begun_steps.add(step.step.key)
+            opened = self._beginning.begin(step, dataset, partitions)
+        except (AlreadyBuilding, OtherOwner):
+            # This is no failure of the partitions: the other run or project computes what this one was to.
+            self._begun_steps.add(step.step.key)
             raise
-        opened = OpenBuild(build, catalog)
         self.telling.began(opened)
         return opened
 
-    def _when_free(self, begin: Callable[[], Build]) -> Build:
-        """Begin a build, after the run that builds one of its partitions: a sensor and a backfill may ask for the same.
-
-        Raises AlreadyBuilding where that takes longer than the setting allows.
-        """
-        waits_until, is_told = time.monotonic() + self.settings.wait_seconds, False
-        while True:
-            try:
-                return begin()
-            except AlreadyBuilding as other:
-                left = waits_until - time.monotonic()
-                if left <= 0:
-                    raise
-                if not is_told:
-                    which = str(other).partition(" One run")[0]
-                    self._log.info("%s This run waits for it, for at most %.0f s.", which, left)
-                    is_told = True
-                time.sleep(min(_LOOKS_EVERY, left))
-
     def environment(self, run: DagsterRun) -> str:
         """Return the environment in which a run computes, by its tag or by the setting; "" for production."""
-        return run.tags.get(ENVIRONMENT_TAG) or self.settings.environment or ""
-
-    def _enter(self, step: Any, connection: psycopg.Connection, environment: str) -> None:
-        """Note that the environment computes with the code that is here: `varve env run` has not done that."""
-        environments = Environments(connection)
-        environments.get(environment)
-        environments.set_code(environment, self.graph)
-        Generations(connection).enter(environment, self.graph)
-        environments.use(environment)
-        # No sensor of production takes the run for one of its own.
-        step.instance.add_run_tags(step.run_id, {ENVIRONMENT_TAG: environment})
-
-    def _refusal_reason(self, step: Any, dataset: Dataset, partitions: Sequence[PartitionKey]) -> str:
-        return refused(
-            dataset,
-            asked_partitions(dataset, step.dagster_run.tags),
-            partitions,
-            now=pendulum.now("UTC").timestamp(),
-            members=PartitionSets(step.instance, [dataset.partitioning]).members(),
-        )
+        return self._beginning.environment(run)
 
     def dataset(self, key: dg.AssetKey) -> Dataset:
         """Return the dataset of an asset. Raises VarveError where it is none: our IO managers store nothing else."""
@@ -391,18 +294,17 @@ class Builds:
         for step, (reason, outage) in failures.items():
             if step in self._begun_steps or step not in by_step:
                 continue
-            dataset, environment = by_step[step], self.environment(run)
+            dataset = by_step[step]
             # Where the catalog cannot be reached, only Dagster's records have the failure. A run by hand may have been
             # asked for keys that are none.
             with contextlib.suppress(psycopg.Error, VarveError):
                 partitions = asked_keys(dataset, run.tags, instance)
-                connection = connect(self.settings, application=f"varve {dataset} run {run.run_id[:8]}")
-                catalog = EnvironmentCatalog(connection, environment) if environment else Catalog(connection)
+                catalog = self._beginning.catalog(dataset, run)
                 with catalog.connection:
                     catalog.ensure_schema()
                     # Another process of the run has noted it: each failure counts once.
                     paths = [key.path for key in partitions]
-                    if History(connection).batches(dataset.name, paths, run_id=run.run_id, limit=1):
+                    if History(catalog.connection).batches(dataset.name, paths, run_id=run.run_id, limit=1):
                         continue
                     code_version = self.graph.code_versions.get(dataset.name, "")
                     build = catalog.begin(dataset, partitions, run_id=run.run_id, code_version=code_version)
@@ -411,13 +313,3 @@ class Builds:
                     catalog.fail(build, reason, outage=outage)
                     self.telling.failed(opened, reason)
                     catalog.release(build)
-
-
-def _refuse_in_environment(dataset: Dataset, environment: str) -> None:
-    """Raise VarveError for a dataset whose rows come from outside: they arrive in production, once."""
-    if dataset.arrives or dataset.rejected_of:
-        raise VarveError(
-            f"{dataset}: its rows come from outside, and environment {environment} reads those of production. Nothing "
-            f"was read. `varve env rebase {environment}` takes what has arrived since the environment was made, and "
-            f"`varve env land {environment} {dataset} FILE column=value` tries another file there."
-        )

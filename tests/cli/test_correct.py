@@ -31,6 +31,15 @@ EXTERNAL;
 """
 SUMS = "select (select sum(cents) from shop.totals)::bigint, (select sum(cents) from shop.trailing)::bigint"
 
+TILLS = """CREATE DATASET {db}.tills (cents BIGINT)
+  COMMENT 'What a till took on a day.'
+  STORED IN WAREHOUSE
+  PARTITIONED BY (day DATE, till STRING)
+  FOR t IN TIMESERIES(INTERVAL 1 DAY, START '{start}', TIMEZONE 'UTC'), till IN DYNAMIC '{db}_tills'
+  LET day = CAST(t AS DATE)
+EXTERNAL OPTIONS (source = 'landing', files = '{{till}}/{{day}}.csv');
+"""
+
 
 def corrected(folder: Path, text: str = CORRECTED, name: str = "") -> str:
     file = folder / (name or f"sales_{DAYS[0]}.csv")
@@ -109,6 +118,23 @@ def test_a_partition_of_json_lines_is_corrected_by_json_lines_whatever_its_key_i
         "%252F.jsonl", "%2F.jsonl", "a%2Fb.jsonl",
     }  # fmt: skip
     assert shop.run_due() == []
+
+
+def test_a_file_of_a_folder_that_is_no_key_of_a_set_is_refused_by_its_key(shop_at_rest: Store, tmp_path: Path) -> None:
+    """Any folder might be a key: what lies in `downloads` is not of a till of that name."""
+    shop = shop_at_rest
+    (shop.root / f"{shop.db}_assets" / "tills.sql").write_text(TILLS.format(db=shop.db, start=DAYS[0]))
+    shop.varve("keys", "add", f"{shop.db}_tills", "north")
+    for name in ("downloads", "north"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / f"{DAYS[0]}.csv").write_text("cents\n20\n")
+    lost = str(tmp_path / "downloads" / f"{DAYS[0]}.csv")
+    for words in ([lost], [lost, f"day={DAYS[0]}", "till=downloads"]):
+        with pytest.raises(BadInput, match=r"has no partition day=.*/till=downloads, as no dynamic set has such a key"):
+            shop.varve("correct", "shop.tills", *words)
+    shop.varve("correct", "shop.tills", str(tmp_path / "north" / f"{DAYS[0]}.csv"))
+    assert shop.rows("select till, cents from shop.tills") == [("north", 20)]
+    assert [each for each in shop.json("env", "list") if each["name"].startswith("correction_")] == []
 
 
 def test_a_file_that_the_partner_has_sent_since_is_not_replaced(shop: Store, tmp_path: Path) -> None:

@@ -20,10 +20,9 @@ from varve.catalog.code.code_states import CodeStates
 from varve.catalog.environments.dropped import DroppedMeanwhile
 from varve.catalog.environments.environments import Environments
 from varve.catalog.environments.held import held
-from varve.cli.context import chosen_graph
 from varve.cli.environments import promotions, work
-from varve.cli.selection import by_column, refuse_of_others, who
-from varve.model.errors import BadInput, UnknownPartition, VarveError, counted, nearest, some
+from varve.cli.selection import by_column, dataset_named, refuse_of_others, who
+from varve.model.errors import BadInput, UnknownPartition, VarveError, counted, some
 from varve.model.partitions.key import parse_path
 from varve.planning.backfill import with_downstream
 from varve.planning.environment_runs import Wanted
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
 
     from varve.dagster.environments.open_environment import EnvironmentWork, OpenEnvironment
     from varve.model.dataset import Dataset
-    from varve.planning.graph import Graph
     from varve.stores.environments.promotion import LeftBehind
 
 
@@ -83,7 +81,7 @@ def correct(
     """
     with work.connected("correct") as connection:
         refuse_of_others(connection, [name.replace("/", ".")])
-        dataset = _dataset(chosen_graph(), name)
+        dataset = _dataset(name)
         files = _files(dataset, words)
         environment, environments = _environment_of(dataset, files, dry_run=dry_run), Environments(connection)
         with held(connection, environment):
@@ -200,11 +198,8 @@ def _promote(
         )
 
 
-def _dataset(graph: Graph, name: str) -> Dataset:
-    name = name.replace("/", ".")
-    dataset = graph.datasets.get(name)
-    if dataset is None:
-        raise VarveError(f"there is no dataset {name!r}.{nearest(name, graph.datasets)} Nothing was changed.")
+def _dataset(name: str) -> Dataset:
+    dataset = dataset_named(name.replace("/", "."))
     if not dataset.landing or dataset.incremental is not None or listing.pattern_of(dataset).many:
         why = (
             "it has no landing files" if not dataset.landing else "its partitions may have several files"

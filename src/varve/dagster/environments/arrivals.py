@@ -61,6 +61,12 @@ def land(environment: OpenEnvironment, dataset_name: str, file: Path, values: Ma
             f"{' '.join(f'{name}=...' for name in dataset.partitioning.names)}. Nothing was read."
         )
     key = dataset.partitioning.parsed(values)
+    if not dataset.partitioning.exists(key, environment.members):
+        raise BadInput(
+            f"{file}: {dataset} has no partition {key}, as no dynamic set has such a key. Nothing was read. Name "
+            f"another one: {' '.join(f'{name}=...' for name in dataset.partitioning.names)}; or, where the key is new: "
+            "varve keys add"
+        )
     dagster_key, corrections = dataset.partitioning.dagster_key(key), environment.corrections
     corrections.keep(dataset, key, file)
     Environments(environment.connection).set_code(environment.name, environment.graph)

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -18,10 +19,11 @@ from typing import TYPE_CHECKING
 
 import psutil
 import pytest
+from rich.console import Console
 
 from tests.support.environment import clean_environment
 from tests.support.prepared import run_prepared
-from varve.cli.servers.ui import _workspace
+from varve.cli.servers.ui import _end, _workspace
 from varve.project import Project
 from varve.services.ports import free_port
 
@@ -175,6 +177,26 @@ def test_the_ui_is_served_until_it_is_ended_with_all_it_has_started(
     assert not _serves(port)
     _, alive = psutil.wait_procs(children, timeout=30)
     assert not alive
+
+
+def test_who_waits_for_the_processes_of_the_ui_to_end_is_told_so_and_need_not_wait(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    deaf = "import signal, time; signal.signal(signal.SIGINT, signal.SIG_IGN); print(flush=True); time.sleep(600)"
+    children = [subprocess.Popen([sys.executable, "-c", deaf], stdout=subprocess.PIPE) for _ in range(2)]
+    for child in children:
+        assert child.stdout is not None
+        assert child.stdout.readline()
+        child.stdout.close()
+    impatient = threading.Timer(4, os.kill, (os.getpid(), signal.SIGINT))
+    impatient.start()
+    began = time.monotonic()
+    _end(children, Console(width=200))
+    assert time.monotonic() - began < 20
+    assert [child.returncode for child in children] == [-signal.SIGKILL] * 2
+    first, second = capsys.readouterr().out.splitlines()
+    assert first == "Waiting for the console and the console to end, 30 s at most; Ctrl-C ends them at once."
+    assert second == "They are ended at once."
 
 
 def test_the_console_listens_when_it_says_where(environment: dict[str, str]) -> None:

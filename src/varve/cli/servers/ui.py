@@ -9,6 +9,8 @@ import os
 import signal
 import subprocess
 import sys
+import time
+from contextlib import suppress
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
 
 # The children without which no run is launched, in the order in which they are started.
 _NEEDED = ("dagster-webserver", "dagster-daemon")
+# So many seconds may they take to end, and after so many it is said.
+_MAY_TAKE, _IS_LONG = 30, 2
 
 
 def serve_ui(
@@ -111,7 +115,7 @@ def serve_ui(
     except KeyboardInterrupt:
         console.print("Stopping the UI; PostgreSQL and Spark stay up (varve down stops them).")
     finally:
-        _end(children)
+        _end(children, console)
 
 
 def _for_children(project: Project) -> dict[str, str]:
@@ -146,15 +150,36 @@ def _serves(port: int) -> bool:
         connection.close()
 
 
-def _end(children: Sequence[subprocess.Popen[bytes]]) -> None:
+def _end(children: Sequence[subprocess.Popen[bytes]], console: Console) -> None:
+    """End the children: they may finish what they do, for half a minute, unless somebody presses Ctrl-C again."""
     for child in children:
         child.send_signal(signal.SIGINT)
-    for child in children:
-        try:
-            child.wait(30)
-        except subprocess.TimeoutExpired:
-            child.kill()
-            child.wait()
+    ends, is_told = time.monotonic() + _MAY_TAKE, False
+    try:
+        while left := [child for child in children if child.poll() is None]:
+            if (seconds := ends - time.monotonic()) <= 0:
+                break
+            if not is_told and seconds < _MAY_TAKE - _IS_LONG:
+                names = " and ".join(_name_of(child) for child in left)
+                console.print(
+                    f"Waiting for {names} to end, {_MAY_TAKE} s at most; Ctrl-C ends them at once.", highlight=False
+                )
+                is_told = True
+            with suppress(subprocess.TimeoutExpired):
+                left[0].wait(min(seconds, 1))
+    except KeyboardInterrupt:
+        console.print("They are ended at once.")
+    finally:
+        for child in children:
+            if child.poll() is None:
+                child.kill()
+                child.wait()
+
+
+def _name_of(child: subprocess.Popen[bytes]) -> str:
+    """The name of what a child runs: the web server, the daemon, or our console."""
+    program = Path(str(child.args[0] if isinstance(child.args, list) else child.args)).name
+    return program if program in _NEEDED else "the console"
 
 
 def _port_of_console(ui_port: int, console_port: int | None) -> int:

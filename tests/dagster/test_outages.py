@@ -20,6 +20,7 @@ from varve.catalog.planning.facts import CatalogFacts
 from varve.dagster.assets.datasets import DatasetAsset, dataset_asset, graph_of
 from varve.dagster.definitions import build_defs
 from varve.dagster.runs.failures import explained
+from varve.model.dataset import StoreKind
 from varve.model.errors import NOTHING_LOST, ServiceUnavailable
 from varve.model.policy import Policy
 from varve.planning.judgement.judgement import Judgement, State
@@ -39,11 +40,11 @@ pytestmark = pytest.mark.spark
 DAY = group_run.DAYS[0]
 
 
-def asset_of(body: "Callable[[dg.AssetExecutionContext], object]") -> DatasetAsset:
+def asset_of(body: "Callable[[dg.AssetExecutionContext], object]", store: StoreKind = StoreKind.LAKE) -> DatasetAsset:
     """A dataset without inputs whose function does this."""
     dataset = group_run.datasets(f"away{uuid.uuid4().hex[:8]}")["lake_first"]
 
-    @dataset_asset(replace(dataset, policy=Policy(by_itself=True)))
+    @dataset_asset(replace(dataset, policy=Policy(by_itself=True), store=store))
     def first(context: dg.AssetExecutionContext) -> DataFrame:
         return body(context)  # type: ignore[return-value] - some fail before they have any
 
@@ -89,7 +90,7 @@ def test_a_spark_that_is_away_uses_up_no_attempt_and_is_told(
     judgement = judged(workbench, asset)
     assert judgement.state is State.BACKING_OFF
     assert judgement.outages == 4
-    assert "a service or a machine was missing in the last 4 attempts; tried again at" in judgement.reason
+    assert "what it needs was away, full or in use in the last 4 attempts; tried again at" in judgement.reason
     assert judged(workbench, asset, later=601).state is State.DUE
     with closing(workbench.catalog().connection) as connection:
         told = AlertCatalog(connection).outages()
@@ -129,6 +130,24 @@ def test_what_spark_says_while_it_writes_is_told_as_that(workbench: "Workbench",
     assert str(refused.value).startswith(f"{opened.build}: a service that Spark needs cannot be reached: ")
     assert "nowhere.invalid" in str(refused.value)
     assert NOTHING_LOST in str(refused.value)
+
+
+def test_readers_who_keep_a_view_for_long_use_up_no_attempt(
+    workbench: "Workbench", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pg_dump holds each view until it ends: three runs meanwhile had given the partition up."""
+    monkeypatch.setenv("VARVE_PUBLISH_SECONDS", "0.5")
+    asset = asset_of(_rows, StoreKind.WAREHOUSE)
+    assert run(asset).success
+    with closing(workbench.catalog().connection) as reader, reader.transaction():
+        reader.execute(f"select from {asset.dataset.name}".encode())
+        for _ in range(4):
+            assert not run(asset).success
+        reasons, outages = zip(*notes(workbench, asset.dataset)[1:], strict=True)
+    assert outages == (True,) * 4
+    assert all("was in use for longer than" in reason for reason in reasons), reasons
+    assert run(asset).success
+    assert judged(workbench, asset).state is State.CURRENT
 
 
 @pytest.fixture

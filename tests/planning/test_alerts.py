@@ -165,7 +165,7 @@ def test_each_kind_of_condition_holds_where_its_facts_say_so_and_keeps_its_ident
     assert held[AlertIdentity(AlertKind.REJECTED, "t.daily", "/in/a.csv")].text == "not taken (content): no header"
     assert held[AlertIdentity(AlertKind.DISK, "", "home")].text.startswith("95 % of 0.0 GB on one are in use")
     assert held[AlertIdentity(AlertKind.AWAY, "t.daily", "")].text == (
-        "2 partitions tried 7 times in a row: a service or a machine was missing. Spark cannot be used."
+        "2 partitions tried 7 times in a row: what it needs was away, full or in use. Spark cannot be used."
     )
     assert facts.known_kinds == set(AlertKind)
     # Later they are the same ones, though their texts may differ; of datasets that are not declared nothing is told.

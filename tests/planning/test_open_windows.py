@@ -11,7 +11,7 @@ from tests.planning.test_reconcile import DAY, HOUR, START, WEEK, dataset, graph
 from varve.model.batch import Input
 from varve.model.partitions.schedule import Schedule
 from varve.model.policy import Policy
-from varve.model.reads import Reads, trailing
+from varve.model.reads import All, Reads, trailing
 from varve.planning.judgement.facts import Fact, Failure
 from varve.planning.judgement.judgement import State
 from varve.planning.operations.heat import heat
@@ -98,6 +98,21 @@ def test_an_open_window_is_computed_of_what_is_there_and_again_as_it_grows() -> 
     assert asked(planned(project, {DAYS.name: days, so_far.name: made})) == {}
     # When the week is over it waits for all of it.
     assert asked(planned(project, {DAYS.name: days}, START.add(days=8))) == {}
+
+
+def test_what_reads_all_windows_waits_for_none_that_is_not_over() -> None:
+    """A partner who delivers a day the next morning would keep it waiting for ever."""
+    totals = dataset("totals", DAY)
+    project = graph({DAYS: (), totals: (Reads(DAYS, {"day": All()}),)})
+    days = published(DAYS, "day=2024-01-01", "day=2024-01-02")
+    assert asked(planned(project, {DAYS.name: days})) == {"totals": {"day=2024-01-01", "day=2024-01-02"}}
+    # What has come of the open one is read too.
+    days |= published(DAYS, "day=2024-01-03")
+    (run,) = planned(project, {DAYS.name: days}).runs
+    assert {each.partition for each in run.inputs} == set(days)
+    # For those that are over it waits.
+    del days["day=2024-01-02"]
+    assert asked(planned(project, {DAYS.name: days})) == {}
 
 
 def test_windows_ahead_are_computed_as_far_as_declared() -> None:

@@ -145,11 +145,7 @@ class Dataset:
                 f"dataset {self.name}: {', '.join(sorted(both))} is both a data and a partition column; "
                 "take it out of the columns."
             )
-        if taken := [name for name in self.schema.names if name.lower() == FOLDER_COLUMN and not self.is_view]:
-            raise VarveError(
-                f"dataset {self.name}: a data column cannot be called {taken[0]}, which names the folders of batches: "
-                "Spark would read the number of the folder in its place. Give it another name."
-            )
+        self._check_column_names()
         indexed = {column for index in self.warehouse.indexes for column in index.columns}
         if unknown := indexed - set(self.schema.names):
             raise VarveError(f"dataset {self.name}: an index names {', '.join(sorted(unknown))}, no data column of it.")
@@ -181,6 +177,20 @@ class Dataset:
             raise VarveError(f"dataset {self.name}: two expectations are called {', '.join(doubled)}.")
         if taken := sorted(OWN_CHECKS.intersection(names)):
             raise VarveError(f"dataset {self.name}: {taken[0]} is a check of Varve's own; take another name.")
+
+    def _check_column_names(self) -> None:
+        """Raise VarveError for a name of a data column by which Spark does not read what is in it."""
+        for name in self.schema.names:
+            if name.lower() == FOLDER_COLUMN and not self.is_view:
+                raise VarveError(
+                    f"dataset {self.name}: a data column cannot be called {name}, which names the folders of batches: "
+                    "Spark would read the number of the folder in its place. Give it another name."
+                )
+            if "`" in name:
+                raise VarveError(
+                    f"dataset {self.name}: a data column cannot be called {name}: a name stands between backquotes in "
+                    "Spark. Give it another one."
+                )
 
     def _check_incremental(self) -> None:
         """Raise VarveError where INCREMENTAL is declared and the partitions cannot grow."""

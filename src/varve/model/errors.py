@@ -99,6 +99,10 @@ class PublishTimeout(VarveError):
     """Readers held the view or an old snapshot for longer than the publish may wait."""
 
 
+class UnfitView(VarveError):
+    """The view of a dataset has other columns than a publish can show in it, as one that somebody has replaced."""
+
+
 class ServiceUnavailable(VarveError):
     """PostgreSQL, Spark or Java cannot be reached or started."""
 

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 LONGEST = 300
 # What has happened to a landing file, after the table of its dataset: `departures re-sent`.
 ARRIVED, RE_SENT = "arrived", "re-sent"
+# Of a partition that is missing: of the first windows of what it reads it may be so for good.
+NOTHING_TO_READ = "nothing that it reads is there; where nothing will come, `varve backfill start` computes it without"
 _NAMED = 3
 
 

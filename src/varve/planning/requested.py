@@ -16,7 +16,7 @@ from varve.model.partitions.dimension import DynamicDimension
 from varve.model.partitions.key import text_of
 from varve.model.partitions.windows import why_not_there
 from varve.planning.mapping.ranges import partitions_between
-from varve.planning.reasons import LONGEST, partitions_in_short, partitions_in_words
+from varve.planning.reasons import LONGEST, NOTHING_TO_READ, partitions_in_short, partitions_in_words
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -140,7 +140,7 @@ def nothing_there(dataset: Dataset) -> str:
     """Why a partition that can be computed has no judgement, as a phrase: there is nothing to make it from."""
     if dataset.arrives:
         return "nothing has arrived for it that the sensor arrivals has seen"
-    return "nothing that it reads is there"
+    return NOTHING_TO_READ
 
 
 def _not_in_set(dimension: DynamicDimension, text: str, members: Members | None) -> str:

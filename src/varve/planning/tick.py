@@ -225,7 +225,8 @@ class Tick:
         is_open: bool,
     ) -> Sequence[str]:
         """The inputs for which a partition waits, of those that it reads."""
-        if is_open or edge_paths.edge.dependency.reader.time is None:
+        edge = edge_paths.edge
+        if is_open or edge.dependency.reader.time is None or edge.reads_all_windows:
             wants = self._inputs_of_open_window(edge_paths, wants, facts)
         if is_past is None or not edge_paths.all_windows:
             return wants
@@ -235,7 +236,10 @@ class Tick:
     def _inputs_of_open_window(
         self, edge_paths: EdgePaths, wants: Sequence[str], facts: Mapping[str, Fact]
     ) -> Sequence[str]:
-        """What a partition with an open window, or without one, waits for: what is there or comes, and what is over."""
+        """What is waited for by a partition with an open window, or without one, and by one that reads all windows.
+
+        It is what is there or comes, and what is over.
+        """
         upstream = edge_paths.edge.upstream
         time, keys = upstream.partitioning.time, self._key_cache(upstream)
         if time is None:

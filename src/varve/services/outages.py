@@ -1,5 +1,7 @@
 """Which errors say that a service is away: no attempt at the partitions, which have nothing to do with it.
 
+So have they with readers who hold a view for too long, and with what somebody else has made of the view.
+
 A server that was lost in the middle of the work is another matter: the work itself may have ended it, as a query does
 that takes all of its memory.
 
@@ -15,7 +17,7 @@ import socket
 from typing import TYPE_CHECKING
 
 from varve.model import errors
-from varve.model.errors import ServiceUnavailable, VarveError
+from varve.model.errors import PublishTimeout, ServiceUnavailable, UnfitView, VarveError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -51,6 +53,8 @@ _JAVA_AWAY = re.compile(
 _AWAY = {
     "ConnectionRefusedError", "gaierror", "NewConnectionError", "NameResolutionError", "ConnectTimeoutError",
     "EndpointConnectionError", "ClientConnectorError", "ConnectTimeout", ServiceUnavailable.__name__,
+    # What is in the way of a publish, and goes without the partition having done anything.
+    PublishTimeout.__name__, UnfitView.__name__,
 }  # fmt: skip
 # The classes of our errors that know better.
 _DECIDED = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import io
 import re
 import uuid
 from dataclasses import replace
@@ -11,17 +12,22 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
+from rich.console import Console
 
 from tests.stores.warehouse.test_projection import BIGINT, DOUBLE, INT, STRING, Shop, dataset, key
-from varve.model.errors import PublishTimeout, VarveError
+from varve.cli.batches.doctor import Examined, show_examined
+from varve.model.errors import PublishTimeout, UnfitView, VarveError
 from varve.model.schema import Column, ColumnType, Schema
 from varve.services.postgres import connect
 from varve.stores.folders.layout import Layout
 from varve.stores.postgres.types import _TYPES
-from varve.stores.warehouse import clean, examine
+from varve.stores.warehouse import clean, examine, publish
 from varve.stores.warehouse.loading.load import Route
 from varve.stores.warehouse.migrate import depends_on_session, migrate
 from varve.stores.warehouse.store import WarehouseStore
+from varve.stores.warehouse.tables import grants, view
+from varve.stores.warehouse.tables.naming import periods_schema
+from varve.stores.warehouse.tables.roles import READER, ensure_roles
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -296,3 +302,44 @@ def test_readers_see_the_one_view_or_the_other(shop: Shop, settings: Settings) -
 
 def _no_spark() -> Any:
     raise AssertionError("no Spark is needed to show tables")
+
+
+def test_a_view_that_somebody_has_put_in_the_place_of_ours_lets_read_who_may_read_a_new_one(shop: Shop) -> None:
+    ensure_roles(shop.connection, connections=2, statement_seconds=60)
+    sales = dataset()
+    shop.publish(sales, {key(1): [("pen", 1)]})
+    shop.connection.execute(f"drop view {sales}; create view {sales} as select 1 as x".encode())
+    with pytest.raises(UnfitView, match=r"has no partition column day.*warehouse migrate .*the next attempt then goes"):
+        shop.publish(sales, {key(1): [("pen", 2)]})
+    migrate(shop.catalog, sales, seconds=5, dry_run=False)
+    assert shop.rows(sales, "sold, day, store")[0][0] == 1
+    assert READER in grants.may_select(shop.connection, view.view_name(sales))
+    # A right that somebody has taken away stays so with a view that was ours.
+    shop.connection.execute(f"revoke select on {sales} from {READER}".encode())
+    migrate(shop.catalog, having(sales, Column("product", STRING)), seconds=5, dry_run=False)
+    assert READER not in grants.may_select(shop.connection, view.view_name(sales))
+
+
+def test_where_a_table_is_gone_the_doctor_names_what_makes_the_view_again(shop: Shop) -> None:
+    """Whoever drops a table with CASCADE drops the view too, and nothing can show it without that table."""
+    sales = dataset()
+    shop.publish(sales, {key(day): [("pen", day)] for day in range(1, 9)})
+    (table,) = (batch.location for batch in [shop.catalog.current(sales.name)[key(3).path]])
+    shop.connection.execute(f'drop table "{periods_schema(sales)}"."{table}" cascade'.encode())
+    found = list(examine.shown(shop.connection, sales, shop.catalog.current(sales.name)))
+    assert len(found) == 8
+    remedy = "Compute what was in it again, which makes the view too: varve backfill start"
+    words = f"({key(3).path}). {remedy} {sales} day=2013-01-03 store=Paris"
+    assert {finding.remedy for finding in found} == {f"The view cannot be made while a table of it is gone {words}"}
+    with pytest.raises(
+        VarveError, match=f"Compute the partitions .*`varve doctor {sales}` names them, and the command"
+    ):
+        publish.show_current(shop.catalog, sales, seconds=5)
+    console = Console(width=500, file=(told := io.StringIO()))
+    show_examined(console, Examined(1, 8, found))
+    assert len(told.getvalue().splitlines()) == 6
+    assert f"- {sales}: 4 more partitions of which the same was found; --json lists them." in told.getvalue()
+    # As the command comes to.
+    shop.publish(sales, {key(3): [("pen", 30)]})
+    assert list(examine.shown(shop.connection, sales, shop.catalog.current(sales.name))) == []
+    assert sorted(row[3] for row in shop.rows(sales)) == [1, 2, 4, 5, 6, 7, 8, 30]

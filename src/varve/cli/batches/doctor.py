@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from varve.model.batch import Batch
     from varve.model.dataset import Dataset
 
+# So many findings that say the same of partitions of one dataset are printed one by one.
+_MOST_ALIKE = 5
+
 
 @dataclass
 class Examined:
@@ -183,6 +186,22 @@ def show_repaired(console: Console, repaired: Repaired) -> None:
 
 def _show(console: Console, title: str, findings: list[Finding]) -> None:
     console.print(f"[bold]{title}[/]")
+    alike: dict[tuple[str, str, str], list[Finding]] = {}
+    for finding in findings:
+        problem = finding.problem.replace(str(finding.batch_id), "")
+        alike.setdefault((finding.dataset, problem, finding.remedy), []).append(finding)
+    for group in alike.values():
+        # Of a view that is gone each partition says so, and what else was found would be lost among them.
+        shown = group if len(group) <= _MOST_ALIKE else group[: _MOST_ALIKE - 1]
+        _show_all(console, shown)
+        if more := len(group) - len(shown):
+            console.print(
+                f"- {group[0].dataset}: {more:,} more partitions of which the same was found; --json lists them.",
+                markup=False, highlight=False,
+            )  # fmt: skip
+
+
+def _show_all(console: Console, findings: Sequence[Finding]) -> None:
     for finding in findings:
         which = f" batch {finding.batch_id}" if finding.batch_id else ""
         place = " ".join(part for part in (finding.dataset, finding.partition) if part)

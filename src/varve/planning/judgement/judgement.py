@@ -46,7 +46,7 @@ class Judgement:
         together: the largest number of partitions in its run, as a larger run has failed; 0: no limit.
         backfill: whether only a mark of a backfill makes it due.
         changed: the inputs for which it is due; none where it is due for another reason.
-        outages: how many of the last attempts came to nothing because a service or a machine was missing.
+        outages: how many of the last attempts came to nothing because what it needs was away, full or in use.
     """
 
     state: State

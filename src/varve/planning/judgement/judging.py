@@ -20,7 +20,7 @@ from varve.model.policy import OnUpstreamChange
 from varve.planning.judgement.code import SAME_CODE, CodeState, MadeBy, hold_reason, is_outdated, keeps_earlier
 from varve.planning.judgement.inputs import Inputs, instant
 from varve.planning.judgement.judgement import SETTLED, Judgement, State
-from varve.planning.reasons import ARRIVED, RE_SENT, UNCHANGED
+from varve.planning.reasons import ARRIVED, NOTHING_TO_READ, RE_SENT, UNCHANGED
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -56,7 +56,7 @@ class RetryLimits:
         return min(self.outage, self.after(outages))
 
 
-_AWAY = "a service or a machine was missing"
+_AWAY = "what it needs was away, full or in use"
 _BY_EARLIER_CODE = "; by earlier code, which stays for windows before the boundary of FORWARD FROM"
 _OUTDATED = "made by other code than is deployed"
 _OUTDATED_ON_HOLD = f"{_OUTDATED}; `varve apply --rebuild` or `--forward-from` decides what follows"
@@ -102,7 +102,7 @@ def judge(  # noqa: PLR0911, PLR0912 - one for each state
         if fact.batch:
             return _settled(dataset, inputs, fact, earlier_code=keeps_earlier(code, fact.made_by))
         if reads:
-            return Judgement(State.MISSING, "nothing that it reads is there")
+            return Judgement(State.MISSING, NOTHING_TO_READ)
         return Judgement(State.MISSING, "it reads nothing: it runs by schedules, by hand and in backfills")
     if cause.on_hold:
         return Judgement(State.ON_HOLD, cause.reason)

@@ -241,7 +241,7 @@ def _away(facts: AlertFacts) -> Iterator[Condition]:
         waiting = [judgement.outages for judgement in judgements.values() if judgement.outages >= _OUTAGES]
         if waiting and name not in facts.unjudged:
             tried = f"{counted(len(waiting), 'partition')} tried {max(waiting)} times in a row"
-            text = f"{tried}: a service or a machine was missing. {facts.outages.get(name, '')}"
+            text = f"{tried}: what it needs was away, full or in use. {facts.outages.get(name, '')}"
             yield _condition(AlertKind.AWAY, name, "", text)
 
 

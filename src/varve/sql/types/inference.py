@@ -119,6 +119,9 @@ def _qualified(tree: exp.Expr, schema: MappingSchema) -> exp.Expr | QueryFinding
         name = message.removeprefix("Unknown column: ")
         for column in tree.find_all(exp.Column):
             if name != message and column.table and column.name.lower() == name.lower():
+                if isinstance(column.this, exp.Star):
+                    text = f"{column.sql('spark')} stands in a function; write * there, or name the columns."
+                    return QueryFinding(text, column)
                 return QueryFinding(f"unknown column {column.sql('spark')}.", column)
         return QueryFinding(message, tree)
 

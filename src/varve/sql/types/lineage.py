@@ -242,7 +242,10 @@ class _Lookup:
         return columns[0].cell
 
     def _unknown(self, node: exp.Column, candidates: Sequence[str]) -> None:
-        self._add_problem(f"unknown column {node.sql('spark')}.{nearest(node.name, candidates)}", node)
+        if isinstance(node.this, exp.Star):
+            self._add_problem(f"{node.sql('spark')} stands in a function; write * there, or name the columns.", node)
+        else:
+            self._add_problem(f"unknown column {node.sql('spark')}.{nearest(node.name, candidates)}", node)
 
     def _add_problem(self, message: str, node: exp.Column) -> None:
         finding = QueryFinding(message, node)

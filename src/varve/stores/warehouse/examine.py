@@ -11,6 +11,7 @@ from psycopg import sql
 
 from varve.model.errors import some
 from varve.model.inventory import Finding
+from varve.model.partitions.texts import command_words
 from varve.stores.warehouse.tables import notes, view
 from varve.stores.warehouse.tables.batch_tables import BatchTables
 from varve.stores.warehouse.tables.naming import periods_schema
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
 
 _RERUN = "Restore it from a dump, go back to an earlier batch with `varve rollback`, or run the partition again."
 _SHOW = "`varve repair` makes the view anew from the catalog."
+_SHOW_WITHOUT = (
+    "The view cannot be made while a table of it is gone ({1}). Compute what was in it again, which makes the view "
+    "too: varve backfill start {0} {2}"
+)
 _TABLES = """
     select c.relname from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
     where n.nspname = %s and c.relkind = 'r'
@@ -115,9 +120,12 @@ def shown(connection: psycopg.Connection, dataset: Dataset, current: Mapping[str
     shown_tables = tables_under(connection, name)
     notes.ensure_tables(connection)
     tables = BatchTables.of(connection, dataset.name, current.values())
+    present = {table for (table,) in connection.execute(_TABLES, (periods_schema(dataset),))}
+    gone = [path for path, batch in current.items() if not present.issuperset(tables.all_of(batch))]
+    remedy = _SHOW if not gone else _SHOW_WITHOUT.format(dataset, f"{some(gone, limit=3)}", command_words(gone[0]))
     for path, batch in current.items():
         if not shown_tables.issuperset(tables.all_of(batch)):
             problem = f"the view does not show batch {batch.batch_id}"
-            yield Finding(dataset.name, path, batch.batch_id, problem, _SHOW)
+            yield Finding(dataset.name, path, batch.batch_id, problem, remedy)
     for table in sorted(shown_tables - tables.of_all(current.values())):
         yield Finding(dataset.name, "", None, f"the view shows {table}, and that is no current batch", _SHOW)

@@ -14,7 +14,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from varve.model.errors import NOTHING_LOST, VarveError, some
+from varve.model.errors import NOTHING_LOST, UnfitView, VarveError, some
 from varve.model.partitions.key import made, parse_path
 from varve.stores.warehouse.tables import dependents, grants, notes, roles, shape, view
 from varve.stores.warehouse.tables.batch_tables import BatchTables
@@ -86,13 +86,13 @@ def existing_columns(connection: psycopg.Connection, dataset: Dataset) -> list[t
 
 
 def change_of(connection: psycopg.Connection, dataset: Dataset) -> shape.ViewChange:
-    """The change of the view to what the dataset declares. Raises VarveError where only a migration can do it."""
+    """The change of the view to what the dataset declares. Raises UnfitView where only a migration can do it."""
     change = shape.evolve(dataset, existing_columns(connection, dataset))
     if change.breaking:
-        raise VarveError(
+        raise UnfitView(
             f"{dataset}: {'; '.join(change.breaking)}. {NOTHING_LOST} That cannot be changed under readers: "
             f"`varve warehouse migrate {dataset} --dry-run` shows what would be rebuilt and restored, without "
-            "--dry-run it is done; then run it again."
+            "--dry-run it is done; the next attempt then goes on."
         )
     return change
 
@@ -241,7 +241,8 @@ def _columns(connection: psycopg.Connection, dataset: Dataset, tables: set[str])
     if missing := sorted(tables - columns.keys()):
         raise VarveError(
             f"{dataset}: the catalog names {some(missing)} in {schema}, which is not there: somebody dropped it. "
-            f"{NOTHING_LOST} Run those partitions again with this one, or restore the table."
+            f"{NOTHING_LOST} Compute the partitions that were in it again, all in one run: `varve doctor {dataset}` "
+            "names them, and the command. Or restore the table."
         )
     return columns
 

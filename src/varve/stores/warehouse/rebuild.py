@@ -18,7 +18,7 @@ from psycopg import sql
 
 from varve.model.errors import VarveError, some
 from varve.stores.warehouse import projection
-from varve.stores.warehouse.tables import shape, view
+from varve.stores.warehouse.tables import roles, shape, view
 from varve.stores.warehouse.tables.dependents import dependents, owners
 
 if TYPE_CHECKING:
@@ -130,6 +130,9 @@ def _rebuild(
                 run(restore.statement)
         for statement in plan.comments:
             run(statement)
+        if _is_of_somebody_else(dataset, existing):
+            for statement in roles.let_read(connection, dataset.db, dataset.table):
+                run(statement)
         for dependent in dependent_objects.views:
             run(dependent.create)
             for restore in dependent.restore:
@@ -143,6 +146,11 @@ def _rebuild(
     return Rebuilt(
         tuple(statements), tuple(dependent.name.as_string(connection) for dependent in dependent_objects.views)
     )
+
+
+def _is_of_somebody_else(dataset: Dataset, existing: Sequence[tuple[str, str]]) -> bool:
+    """Whether a view with these columns was never one of ours: it lets nobody read who may read a new one."""
+    return bool(dataset.partitioning.names) and not {name for name, _ in existing} & set(dataset.partitioning.names)
 
 
 def _taken_back(

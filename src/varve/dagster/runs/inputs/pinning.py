@@ -136,12 +136,15 @@ def _expected_upstream_keys(
 ) -> Sequence[PartitionKey]:
     """Return the upstream keys that a partition waits for.
 
-    A partition whose window is not over yet, or that has none, does not wait for upstream windows that are not over.
+    A partition whose window is not over yet, or that has none, does not wait for upstream windows that are not over;
+    nor does one that reads all windows there are.
     """
     time, upstream_time = build.dataset.partitioning.time, edge.upstream.partitioning.time
     now = pendulum.now("UTC").timestamp()
     if upstream_time is None or (
-        time is not None and window_state(time, time.start_of(time.value_in(partition)), now) not in _NOT_COMPLETE
+        time is not None
+        and not edge.reads_all_windows
+        and window_state(time, time.start_of(time.value_in(partition)), now) not in _NOT_COMPLETE
     ):
         return keys
     return [

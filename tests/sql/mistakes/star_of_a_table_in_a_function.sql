@@ -1,0 +1,4 @@
+CREATE DATASET shop.out STORED IN LAKE
+PARTITIONED BY (day STRING) FOR t IN TIMESERIES(INTERVAL 1 DAY, START '2022-03-01')
+LET v_day = DATE_FORMAT(t, 'yyyy-MM-dd') INSERT (day = v_day)
+AS SELECT HASH(s.*) AS h FROM shop.sales s WHERE s.day = v_day

@@ -18,6 +18,7 @@ from varve.catalog.history.alerts.alerts import Alerts
 from varve.catalog.history.alerts.facts import AlertCatalog
 from varve.catalog.history.alerts.messages import Messages
 from varve.catalog.history.alerts.watch import Watch
+from varve.model.dataset import StoreKind
 from varve.observe import metric_statements
 from varve.planning.operations.conditions import (
     AlertFacts,
@@ -116,6 +117,19 @@ def test_a_projection_lags_while_it_may_show_what_was_withdrawn(catalog: Catalog
     follow(catalog)
     again = publish(catalog, day(1))
     assert lag(catalog) == (1, again)
+
+
+def test_a_view_that_somebody_has_dropped_is_told_until_it_is_there_again(catalog: Catalog) -> None:
+    shown = replace(DAILY, store=StoreKind.WAREHOUSE)
+    facts = AlertCatalog(catalog.connection)
+    finish(catalog, begin(catalog, shown, day(1)))
+    (found,) = [fact for fact in facts.projections() if fact.kind == "view"]
+    told = conditions(AlertFacts(now=0.0, datasets={shown.name: shown}, projections=[found]))
+    (text,) = (each.text for each in told.values())
+    assert set(told) == {AlertIdentity(AlertKind.PROJECTION, shown.name, "view")}
+    assert f"varve doctor {shown} names what makes it again" in text
+    catalog.connection.execute("create schema p; create view p.daily as select 1 as x")
+    assert [fact for fact in facts.projections() if fact.kind == "view"] == []
 
 
 def look(catalog: Catalog, project: str, *identities: AlertIdentity) -> tuple[int, int]:

@@ -109,10 +109,10 @@ class CaptureFacts:
 
 @dataclass(frozen=True, slots=True)
 class ProjectionFacts:
-    """A dataset whose Hive table or Iceberg table is not what is current.
+    """A dataset whose Hive table, Iceberg table or view is not what is current.
 
     Attributes:
-        kind: `Hive table` or `Iceberg table`.
+        kind: `Hive table`, `Iceberg table` or `view`.
         since: since when, in seconds since 1970; None: it has stopped, and does not follow by itself.
     """
 

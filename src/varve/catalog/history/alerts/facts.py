@@ -69,6 +69,12 @@ _ICEBERG = """
         (hidden_because <> '' and hidden_because <> %s) or
         (metadata_location is not null and metadata_location is distinct from written_location)) order by 1
 """
+_VIEWS_THAT_ARE_GONE = """
+    select d.dataset from varve.dataset d
+    where d.store = 'warehouse' and exists (select from varve.current c where c.dataset = d.dataset)
+      and to_regclass(format('%I.%I', split_part(d.dataset, '.', 1), split_part(d.dataset, '.', 2))) is null
+    order by 1
+"""
 # As varve/stores/lake/iceberg/pointers.py notes it, where a dataset is meant to have no Iceberg table.
 _TURNED_OFF = "the dataset has no Iceberg side any more"
 
@@ -99,7 +105,7 @@ class AlertCatalog:
         return dict(self.connection.execute(_OUTAGES).fetchall())
 
     def projections(self) -> list[ProjectionFacts]:
-        """The Hive tables and Iceberg tables that do not show what is current."""
+        """The Hive tables, Iceberg tables and views that do not show what is current."""
         hive = [
             ProjectionFacts(
                 dataset, "Hive table",
@@ -116,4 +122,12 @@ class AlertCatalog:
             )
             for dataset, hidden in self.connection.execute(_ICEBERG, (_TURNED_OFF,))
         ]  # fmt: skip
-        return [*hive, *iceberg]
+        views = [
+            ProjectionFacts(
+                dataset, "view",
+                f"somebody has dropped it, and readers have nothing; varve doctor {dataset} names what makes it again",
+                None,
+            )
+            for (dataset,) in self.connection.execute(_VIEWS_THAT_ARE_GONE)
+        ]  # fmt: skip
+        return [*hive, *iceberg, *views]

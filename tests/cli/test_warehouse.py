@@ -21,6 +21,7 @@ from varve.model.errors import VarveError
 from varve.model.partitions.key import PartitionKey
 from varve.model.schema import ColumnType, Schema
 from varve.services.postgres import connect, warehouse_url
+from varve.stores.warehouse.tables.naming import periods_schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -125,3 +126,21 @@ def test_the_commands_over_batches_work_on_the_warehouse_as_on_the_lake(own: Set
         varve("repair", name)
         assert seen() == [(1,)]
         assert "All is well" in varve("doctor", name)
+
+
+def test_the_doctor_says_of_a_lost_batch_whether_it_is_the_current_one(own: Settings) -> None:
+    with connect(own) as connection:
+        catalog = Catalog(connection)
+        catalog.ensure_schema()
+        shop = Shop(catalog)
+        tables = []
+        for days in (7, 8):
+            shop.publish(WEEKLY_DELAYS, {WEEK: [("UA", days, 1, 0, 12)]})
+            tables.append(catalog.current(WEEKLY_DELAYS.name)[WEEK.path].location)
+        for table in tables:
+            schema = periods_schema(WEEKLY_DELAYS)
+            connection.execute(sql.SQL("drop table {} cascade").format(sql.Identifier(schema, table)))
+    done = CliRunner().invoke(app, ["doctor", WEEKLY_DELAYS.name, "--json"])
+    remedies = {row["problem"].split()[2]: row["remedy"] for row in json.loads(done.output)["findings"]}
+    assert remedies[tables[0]].startswith("It is not current in production, so that nothing is to be run again")
+    assert remedies[tables[1]].endswith("or run the partition again.")

@@ -14,6 +14,13 @@ if TYPE_CHECKING:
 
     from varve.model.batch import BatchId, Bounds, Input, Part
 
+# What to do about data of a batch that is gone or damaged, in a table and in a folder.
+RESTORE_TABLE = "Restore it from a dump, go back to an earlier batch with `varve rollback`, or run the partition again."
+RESTORE_FOLDER = (
+    "Put it back from a copy, go back to an earlier batch with `varve rollback`, or run the partition again."
+)
+LOST_DATA = frozenset({RESTORE_TABLE, RESTORE_FOLDER})
+
 
 @dataclass(frozen=True, slots=True)
 class Leftover:

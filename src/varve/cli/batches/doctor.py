@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from varve.catalog.catalog import Catalog
@@ -18,7 +18,7 @@ from varve.cli.context import chosen_graph, chosen_settings
 from varve.cli.problems.rejected import rejected_values
 from varve.model.dataset import store_names
 from varve.model.errors import counted
-from varve.model.inventory import Finding
+from varve.model.inventory import LOST_DATA, Finding
 from varve.stores.open import open_store
 
 if TYPE_CHECKING:
@@ -32,6 +32,10 @@ if TYPE_CHECKING:
 
 # So many findings that say the same of partitions of one dataset are printed one by one.
 _MOST_ALIKE = 5
+_OF_THE_PAST = (
+    "It is not current in production, so that nothing is to be run again; who wants to go back to it puts it back from "
+    "a copy first."
+)
 
 
 @dataclass
@@ -128,7 +132,14 @@ def _examine(catalog: Catalog, dataset: Dataset, present: Sequence[Batch], *, de
     if Generations(catalog.connection).breaking([dataset]):
         problem = "it is declared here as another generation than readers see"
         return [Finding(dataset.name, "", None, problem, f"`varve evolve {dataset}` builds it, and moves readers.")]
-    return open_store(dataset.store, chosen_settings(), catalog, _session).examine(dataset, present, deep=deep)
+    findings = open_store(dataset.store, chosen_settings(), catalog, _session).examine(dataset, present, deep=deep)
+    current = {path: batch.batch_id for path, batch in catalog.current(dataset.name).items()}
+    return [
+        replace(finding, remedy=_OF_THE_PAST)
+        if finding.remedy in LOST_DATA and finding.batch_id != current.get(finding.partition)
+        else finding
+        for finding in findings
+    ]
 
 
 def repair(dataset: str | None, *, from_storage: bool) -> Repaired:
@@ -181,7 +192,10 @@ def show_repaired(console: Console, repaired: Repaired) -> None:
     if repaired.findings:
         _show(console, "Not mended", repaired.findings)
     if not repaired.findings and not any(repaired.shown.values()) and not repaired.recovered:
-        console.print("Nothing was to be mended.")
+        console.print(
+            "Nothing was to be mended: readers are shown what the catalog says is current. Whether its data is as it "
+            "was published, varve doctor looks.", highlight=False,
+        )  # fmt: skip
 
 
 def _show(console: Console, title: str, findings: list[Finding]) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from varve.model.errors import VarveError
-from varve.model.inventory import DescribedBatch, Finding
+from varve.model.inventory import RESTORE_FOLDER, DescribedBatch, Finding
 from varve.services.files import open_files
 from varve.stores.folders import manifest
 from varve.stores.folders.file_calls import at_once
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from varve.model.dataset import Dataset
     from varve.stores.folders.layout import Layout
 
-_RERUN = "Put it back from a copy, go back to an earlier batch with `varve rollback`, or run the partition again."
 _PROJECT = "`varve repair` points the table at it."
 
 
@@ -91,7 +90,7 @@ def _identity_and_size(batch: DescribedBatch | Batch) -> tuple[object, ...]:
 
 
 def _folder(files: Any, dataset: Dataset, batch: Batch, *, deep: bool) -> Iterator[Finding]:
-    def finding(text: str, remedy: str = _RERUN) -> Finding:
+    def finding(text: str, remedy: str = RESTORE_FOLDER) -> Finding:
         return Finding(dataset.name, batch.partition, batch.batch_id, text, remedy)
 
     if not files.exists(batch.location):

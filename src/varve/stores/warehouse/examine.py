@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from psycopg import sql
 
 from varve.model.errors import some
-from varve.model.inventory import Finding
+from varve.model.inventory import RESTORE_TABLE, Finding
 from varve.model.partitions.texts import command_words
 from varve.stores.warehouse.tables import notes, view
 from varve.stores.warehouse.tables.batch_tables import BatchTables
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from varve.model.batch import Batch
     from varve.model.dataset import Dataset
 
-_RERUN = "Restore it from a dump, go back to an earlier batch with `varve rollback`, or run the partition again."
 _SHOW = "`varve repair` makes the view anew from the catalog."
 _SHOW_WITHOUT = (
     "The view cannot be made while a table of it is gone ({1}). Compute what was in it again, which makes the view "
@@ -72,13 +71,13 @@ def tables(
                     problem = (
                         f"the rows of {table}, which holds several partitions, are not those that were put into it"
                     )
-                    yield Finding(dataset.name, batch.partition, batch.batch_id, problem, _RERUN)
+                    yield Finding(dataset.name, batch.partition, batch.batch_id, problem, RESTORE_TABLE)
             continue
         tables = batch_tables.own(batch)
         table_names = some(tables, limit=3)
         if missing := [table for table in tables if table not in present]:
             problem = f"the table {some(missing, limit=3)} of batch {batch.batch_id} is gone"
-            yield Finding(dataset.name, batch.partition, batch.batch_id, problem, _RERUN)
+            yield Finding(dataset.name, batch.partition, batch.batch_id, problem, RESTORE_TABLE)
             continue
         for table in tables:
             if table not in rows:
@@ -87,12 +86,12 @@ def tables(
         counted = sum(rows[table] for table in tables)
         if counted != batch.rows:
             problem = f"the table {table_names} has {counted} rows, and batch {batch.batch_id} had {batch.rows}"
-            yield Finding(dataset.name, batch.partition, batch.batch_id, problem, _RERUN)
+            yield Finding(dataset.name, batch.partition, batch.batch_id, problem, RESTORE_TABLE)
         elif wrong := [table for table in tables if changed[table]]:
             problem = (
                 f"the {rows[wrong[0]]} rows of the table {wrong[0]} are not those that batch {batch.batch_id} loaded"
             )
-            yield Finding(dataset.name, batch.partition, batch.batch_id, problem, _RERUN)
+            yield Finding(dataset.name, batch.partition, batch.batch_id, problem, RESTORE_TABLE)
 
 
 def _rows(connection: psycopg.Connection, dataset: Dataset, table: str) -> int:

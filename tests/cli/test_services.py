@@ -188,10 +188,16 @@ def test_who_waits_for_the_processes_of_the_ui_to_end_is_told_so_and_need_not_wa
         assert child.stdout is not None
         assert child.stdout.readline()
         child.stdout.close()
+    # As `varve ui` does: whoever starts the tests in the background has SIGINT ignored.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     impatient = threading.Timer(4, os.kill, (os.getpid(), signal.SIGINT))
     impatient.start()
     began = time.monotonic()
-    _end(children, Console(width=200))
+    try:
+        _end(children, Console(width=200))
+    finally:
+        impatient.cancel()
+        signal.signal(signal.SIGINT, before)
     assert time.monotonic() - began < 20
     assert [child.returncode for child in children] == [-signal.SIGKILL] * 2
     first, second = capsys.readouterr().out.splitlines()

@@ -171,9 +171,9 @@ class CapturedTable:
                 f"dataset {self.dataset}: verify compares it with its source row for row, and with {option} there is "
                 "nothing to compare it with. Take verify out."
             )
-        if odd := [column.name for column in self.dataset.schema.columns if set(column.name) & set(".`")]:
+        if odd := [column.name for column in self.dataset.schema.columns if "." in column.name]:
             raise VarveError(
-                f"dataset {self.dataset}: Spark takes the dots and backticks of {', '.join(odd)} for more than a name. "
+                f"dataset {self.dataset}: Spark takes the dots of {', '.join(odd)} for more than a name. "
                 f"Declare other names and say so in renames, {{'{odd[0]}': 'plain_name'}}: the source may keep its own."
             )
         declared = {column.name: column.type for column in self.dataset.schema.columns}

@@ -188,8 +188,8 @@ class Dataset:
                 )
             if "`" in name:
                 raise VarveError(
-                    f"dataset {self.name}: a data column cannot be called {name}: a name stands between backquotes in "
-                    "Spark. Give it another one."
+                    f"dataset {self.name}: a data column cannot be called {name}: names stand between backquotes in "
+                    "Spark. Give it another one; of a captured table, renames says what its source calls it."
                 )
 
     def _check_incremental(self) -> None:

@@ -343,3 +343,18 @@ def test_where_a_table_is_gone_the_doctor_names_what_makes_the_view_again(shop: 
     shop.publish(sales, {key(3): [("pen", 30)]})
     assert list(examine.shown(shop.connection, sales, shop.catalog.current(sales.name))) == []
     assert sorted(row[3] for row in shop.rows(sales)) == [1, 2, 4, 5, 6, 7, 8, 30]
+
+
+def test_where_several_tables_are_gone_one_run_has_to_load_them_all(shop: Shop) -> None:
+    sales = dataset()
+    shop.publish(sales, {key(day): [("pen", day)] for day in range(1, 5)})
+    for day in (2, 3):
+        table = shop.catalog.current(sales.name)[key(day).path].location
+        shop.connection.execute(f'drop table "{periods_schema(sales)}"."{table}" cascade'.encode())
+    (remedy,) = {each.remedy for each in examine.shown(shop.connection, sales, shop.catalog.current(sales.name))}
+    commands = [f"varve backfill start {sales} day=2013-01-0{day} store=Paris" for day in (2, 3)]
+    assert remedy.endswith(f"off, so that one run has all of them: {'; '.join(commands)}")
+    with pytest.raises(VarveError, match="all in one run"):
+        shop.publish(sales, {key(2): [("pen", 20)]})
+    shop.publish(sales, {key(day): [("pen", day * 10)] for day in (2, 3)})
+    assert sorted(row[3] for row in shop.rows(sales)) == [1, 4, 20, 30]

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 # So many findings that say the same of partitions of one dataset are printed one by one.
 _MOST_ALIKE = 5
 _OF_THE_PAST = (
-    "It is not current in production, so that nothing is to be run again; who wants to go back to it puts it back from "
-    "a copy first."
+    "It is not current in production, so that nothing is to be run again there; who wants to go back to it puts it "
+    "back from a copy first."
 )
 
 

@@ -26,10 +26,6 @@ if TYPE_CHECKING:
     from varve.model.dataset import Dataset
 
 _SHOW = "`varve repair` makes the view anew from the catalog."
-_SHOW_WITHOUT = (
-    "The view cannot be made while a table of it is gone ({1}). Compute what was in it again, which makes the view "
-    "too: varve backfill start {0} {2}"
-)
 _TABLES = """
     select c.relname from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
     where n.nspname = %s and c.relkind = 'r'
@@ -121,10 +117,21 @@ def shown(connection: psycopg.Connection, dataset: Dataset, current: Mapping[str
     tables = BatchTables.of(connection, dataset.name, current.values())
     present = {table for (table,) in connection.execute(_TABLES, (periods_schema(dataset),))}
     gone = [path for path, batch in current.items() if not present.issuperset(tables.all_of(batch))]
-    remedy = _SHOW if not gone else _SHOW_WITHOUT.format(dataset, f"{some(gone, limit=3)}", command_words(gone[0]))
+    remedy = _without(dataset, gone) if gone else _SHOW
     for path, batch in current.items():
         if not shown_tables.issuperset(tables.all_of(batch)):
             problem = f"the view does not show batch {batch.batch_id}"
             yield Finding(dataset.name, path, batch.batch_id, problem, remedy)
     for table in sorted(shown_tables - tables.of_all(current.values())):
         yield Finding(dataset.name, "", None, f"the view shows {table}, and that is no current batch", _SHOW)
+
+
+def _without(dataset: Dataset, gone: Sequence[str]) -> str:
+    """What makes a view again, tables of which are gone: a run that loads the partitions which were in all of them."""
+    one = len(gone) == 1
+    commands = "; ".join(f"varve backfill start {dataset} {command_words(path)}".rstrip() for path in gone)
+    return (
+        f"The view cannot be made while {'a table' if one else 'tables'} of it {'is' if one else 'are'} gone "
+        f"({some(gone, limit=3)}). Compute what was in {'it' if one else 'them'} again, which makes the view too"
+        f"{'' if one else '; while the sensor of the dataset is off, so that one run has all of them'}: {commands}"
+    )

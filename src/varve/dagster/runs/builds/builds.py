@@ -17,13 +17,7 @@ import psycopg
 from varve.catalog.history.history import History
 from varve.catalog.traces import Traces
 from varve.dagster.internal.runs import held_interrupts
-from varve.dagster.internal.steps import (
-    attempts_before,
-    run_assets,
-    step_asset,
-    step_identity,
-    step_of,
-)
+from varve.dagster.internal.steps import attempts_before, run_assets, step_asset, step_identity, step_of
 from varve.dagster.partitions.asked import asked_keys
 from varve.dagster.partitions.dynamic_sets import PartitionSets
 from varve.dagster.runs import atomic_publish
@@ -39,9 +33,7 @@ from varve.model.errors import (
     VarveError,
 )
 from varve.observe.log_lines import LogFields, set_fields
-from varve.planning.requested import (
-    shown_partitions,
-)
+from varve.planning.requested import shown_partitions
 from varve.services.outages import is_outage
 from varve.services.postgres import connect
 from varve.stores.open import open_store
@@ -179,9 +171,9 @@ class Builds:
         self.telling.began(opened)
         return opened
 
-    def environment(self, run: DagsterRun) -> str:
-        """Return the environment in which a run computes, by its tag or by the setting; "" for production."""
-        return self._beginning.environment(run)
+    def catalog(self, dataset: Dataset, run: DagsterRun) -> Catalog:
+        """Open the catalog in which a run reads or builds the dataset; whoever asks for it closes its connection."""
+        return self._beginning.catalog(dataset, run)
 
     def dataset(self, key: dg.AssetKey) -> Dataset:
         """Return the dataset of an asset. Raises VarveError where it is none: our IO managers store nothing else."""
@@ -299,7 +291,7 @@ class Builds:
             # asked for keys that are none.
             with contextlib.suppress(psycopg.Error, VarveError):
                 partitions = asked_keys(dataset, run.tags, instance)
-                catalog = self._beginning.catalog(dataset, run)
+                catalog = self.catalog(dataset, run)
                 with catalog.connection:
                     catalog.ensure_schema()
                     # Another process of the run has noted it: each failure counts once.

@@ -10,15 +10,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from varve.catalog.catalog import Catalog
 from varve.catalog.code.generations import Generations
 from varve.catalog.environments.environments import Environments
-from varve.catalog.environments.overlay import EnvironmentCatalog
 from varve.dagster.internal.steps import is_partitioned, step_assets, step_of
 from varve.dagster.runs import atomic_publish
 from varve.dagster.runs.inputs.pinning import how_to_make
 from varve.model.errors import MissingUpstream, some
-from varve.services.postgres import connect
 
 if TYPE_CHECKING:
     import dagster as dg
@@ -43,13 +40,12 @@ def rows_for_others(builds: Builds, context: dg.InputContext) -> Any:
     the environment does not exist.
     """
     step, upstream = step_of(context), builds.dataset(context.asset_key)
-    environment, name = builds.environment(step.dagster_run), f"varve {upstream} run {step.run_id[:8]}"
-    with connect(builds.settings, application=name) as connection:
-        catalog = EnvironmentCatalog(connection, environment) if environment else Catalog(connection)
+    catalog = builds.catalog(upstream, step.dagster_run)
+    with catalog.connection as connection:
         catalog.ensure_schema()
-        if environment:
-            Environments(connection).get(environment)
-            Environments(connection).use(environment)
+        if catalog.environment:
+            Environments(connection).get(catalog.environment)
+            Environments(connection).use(catalog.environment)
         keys = None
         if context.has_asset_partitions and is_partitioned(step):
             keys = sorted(map(upstream.partitioning.from_dagster, context.asset_partition_keys))
@@ -62,7 +58,7 @@ def rows_for_others(builds: Builds, context: dg.InputContext) -> Any:
                 f"batch yet: {some(missing)}. Nothing was read. {how_to_make(upstream, missing)}"
             )
         batches = [batch for _, batch in sorted(current.items())]
-        if not environment:
+        if not catalog.environment:
             Generations(connection).refuse_unreadable(upstream, batches)
         return _as_annotated(context, builds.store(upstream, catalog).read(upstream, batches))
 

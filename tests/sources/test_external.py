@@ -404,7 +404,8 @@ class Till:
             "dbtable": "APP.receipts",
             "createTableColumnTypes": "product VARCHAR(20), store VARCHAR(20)",
         }
-        typed.write.format("jdbc").options(**options).mode(mode).save()
+        # In one part: parts are written at once, and then the order in which a read meets the rows is another each time.
+        typed.coalesce(1).write.format("jdbc").options(**options).mode(mode).save()
 
     def external(
         self, columns: str = COLUMNS, table: str = "APP.receipts", changed: str = "at"

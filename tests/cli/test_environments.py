@@ -26,6 +26,7 @@ from varve.catalog.catalog import Catalog
 from varve.catalog.environments.dropped import DroppedMeanwhile
 from varve.catalog.environments.environments import Environments
 from varve.cli.app import app
+from varve.cli.batches import keeping
 from varve.cli.environments import following, work
 from varve.dagster.assets.sql_folders import forget_files
 from varve.dagster.discovery import load_project
@@ -239,8 +240,12 @@ def test_a_code_location_of_an_environment_computes_there_and_has_no_sensors(
 
 # The whole story; the tests below tell its parts, each by itself.
 @pytest.mark.slow
-def test_a_week_in_an_environment_a_correction_meanwhile_a_promotion_and_the_way_back(shop: Store) -> None:
+def test_a_week_in_an_environment_a_correction_meanwhile_a_promotion_and_the_way_back(
+    shop: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Over three levels, with a reader that asks all the while: it sees two states, and both views in the same one."""
+    # Remarks stay in one line.
+    monkeypatch.setattr(keeping.console, "width", 200)
     before, name = shop.totals(), name_of(shop)
     made = shop.json("env", "create", name)
     assert (made["partitions"], made["bytes_only_here"]) == (0, 0)

@@ -15,6 +15,7 @@ from varve.services.spark_server import SparkServer
 from varve.services.settings import Settings
 from varve.services.spark import open_session
 from tests.dagster.test_external_assets import files, tick
+from tests.support.project import PROJECT
 
 settings = Settings()
 open_session(settings).sql("CREATE TABLE default.d (product STRING, price INT, day STRING) USING parquet "

@@ -68,7 +68,7 @@ def test_a_bad_run_is_rolled_back_and_readers_see_the_batch_before(twice: Projec
 
     again = twice.varve("rollback", "--run", newest["run_id"])
     assert again.code == 1
-    assert "others have changed" in again.told
+    assert "is taken back already" in again.told
     twice.varve_json("rollback", NAME, FIRST_WORD, "--to", str(newest["batch_id"]))
     assert rows_by_name(reader, FIRST) == 100
     twice.varve_json("rollback", NAME, FIRST_WORD, "--at", last["published_at"])
@@ -123,7 +123,7 @@ def test_a_folder_deleted_behind_our_back_is_named_with_what_to_do(twice: Projec
     finally:
         aside.rename(location)
     assert twice.varve_json("repair", NAME) == {
-        "shown": {NAME: 0}, "recovered": [], "datasets": 0, "batches": 0, "findings": [],
+        "shown": {NAME: 0}, "recovered": [], "rejected": [], "datasets": 0, "batches": 0, "findings": [],
     }  # fmt: skip
 
 

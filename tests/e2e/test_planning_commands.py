@@ -98,7 +98,7 @@ def test_a_backfill_is_planned_started_paused_and_cancelled(left: Project) -> No
     assert left.varve_json("backfill", "list")[0]["left"] == {DEPARTURES.name: 1, DELAYS.name: 3}
     assert left.varve_json("why", "flights.delays", "day=2013-01-01", "origin=EWR")["state"] == "on hold"
     cancelled = left.varve("backfill", "cancel", number)
-    assert "is cancelled; 0 of 4 partitions are done" in cancelled.told
+    assert "is cancelled; 0 of 4 partitions done" in cancelled.told
     assert left.varve_json("why", "flights.delays", "day=2013-01-01", "origin=EWR")["state"] == "current"
     again = left.varve("backfill", "resume", number)
     assert (again.code, "is cancelled. Nothing was changed" in again.told) == (1, True)

@@ -404,7 +404,7 @@ class Till:
             "dbtable": "APP.receipts",
             "createTableColumnTypes": "product VARCHAR(20), store VARCHAR(20)",
         }
-        # In one part: parts are written at once, and then the order in which a read meets the rows is another each time.
+        # In one part: parts are written at once, and a read would meet the rows in another order each time.
         typed.coalesce(1).write.format("jdbc").options(**options).mode(mode).save()
 
     def external(

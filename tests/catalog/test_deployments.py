@@ -137,10 +137,10 @@ class Process:
         Catalog(self.connection).fail(build, "no such column")
         Catalog(self.connection).release(build)
 
-    def go_back(self, key: PartitionKey, batch: BatchId) -> None:
-        """A person rolls a day of revenue back."""
+    def go_back(self, key: PartitionKey, batch: BatchId, *, of: str = "shop.revenue") -> None:
+        """A person rolls a day of a dataset back."""
         catalog = Catalog(self.connection)
-        build = catalog.lock_partitions(self.revenue, [key], run_id="rollback")
+        build = catalog.lock_partitions(self.graph.datasets[of], [key], run_id="rollback")
         catalog.repoint(build, {key: batch}, reason="it was wrong")
         catalog.release(build)
 
@@ -631,3 +631,22 @@ def test_a_broken_file_with_a_name_does_not_hide_that_another_dataset_was_remove
         without = Graph(left, reads, {name: graph.code_versions[name] for name in left}, broken)
         changes = Plans(process.connection, without).kept(NOW, by="ann").changes
         assert [change.kind for change in changes if change.dataset == "shop.report"] == kinds
+
+
+def test_a_file_that_was_taken_back_is_not_taken_in_by_other_code_either(process: Process) -> None:
+    first = {path: batch.batch_id for path, batch in Catalog(process.connection).current("shop.orders").items()}
+    process.arrive(DAYS[0], "wrong")
+    process.run("shop.orders", DAYS[0])
+    process.go_back(DAYS[0], first[DAYS[0].path], of="shop.orders")
+    # Of this day it was no file that was wrong: it was the code.
+    second = replace(process, codes={**process.codes, "shop.orders": "o2"})
+    second.apply(OnCodeChange.REBUILD)
+    second.run("shop.orders", DAYS[1])
+    second.go_back(DAYS[1], first[DAYS[1].path], of="shop.orders")
+    third = replace(process, codes={**process.codes, "shop.orders": "o3"})
+    third.apply(OnCodeChange.REBUILD)
+    assert third.states("shop.orders", now=pendulum.now) == {1: State.ON_HOLD, 2: State.DUE, 3: State.DUE}
+    judgement = third.plan_of_runs(pendulum.now).judgements["shop.orders"][DAYS[0].path]
+    assert judgement.reason.endswith("but a person took its batch back; waits for another file")
+    third.arrive(DAYS[0], "right")
+    assert third.states("shop.orders", now=pendulum.now) == {1: State.DUE, 2: State.DUE, 3: State.DUE}

@@ -131,7 +131,7 @@ def judge(  # noqa: PLR0911, PLR0912 - one for each state
         return Judgement(State.WAITING, f"{cause.reason}, and waits for its schedule until {at}", until=scheduled_at)
     asked = max([fact.arrived, cause.period, *(mark.number / 1000 for mark in marks)])
     since, rows_since = max(inputs.newest, asked), max(inputs.newest_rows, asked)
-    return _allowed(fact, cause, inputs, code, since=since, rows_since=rows_since, now=now, patience=patience)
+    return _allowed(dataset, fact, cause, inputs, code, since=since, rows_since=rows_since, now=now, patience=patience)
 
 
 def needs_no_input(dataset: Dataset, *, reads: bool) -> bool:
@@ -269,6 +269,7 @@ def _is_outdated(fact: Fact, code: CodeState) -> bool:
 
 
 def _allowed(
+    dataset: Dataset,
     fact: Fact,
     cause: _ComputeReason,
     inputs: Inputs,
@@ -290,9 +291,12 @@ def _allowed(
         at if at <= now else 0.0 for at in (since, rows_since, code.deployed_at, code.changed_at)
     )
     outdated = _is_outdated(fact, code)
-    # Who deploys code that computes it again does so also where somebody had gone back to this batch before.
-    if fact.rolled_back > (max(by_rows, by_decision) if outdated else by_rows):
-        reason = f"{cause.reason}, but a person took its batch back; waits for a newer input"
+    # Who deploys code that computes it again does so also where somebody had gone back to this batch before. But not
+    # from what came from outside after this batch: that is what the person has taken back.
+    by_person = by_rows if (dataset.arrives and inputs.changed) or not outdated else max(by_rows, by_decision)
+    if fact.rolled_back > by_person:
+        waits_for = "another file" if dataset.landing else "a newer input"
+        reason = f"{cause.reason}, but a person took its batch back; waits for {waits_for}"
         judgement = Judgement(State.ON_HOLD, reason)
     else:
         cause = replace(cause, code=by_decision) if outdated else cause

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shlex
+import shutil
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import dagster as dg
@@ -150,6 +152,38 @@ def test_an_earlier_batch_comes_back_only_where_it_is_as_is_expected_now(
     )  # fmt: skip
     assert done.success == comes_back
     assert current(workbench, assets, sales) == (first if comes_back else later)
+
+
+@pytest.mark.parametrize("damage", ["deleted", "cut"])
+def test_an_earlier_batch_that_somebody_has_deleted_or_damaged_is_computed_again(
+    workbench: Workbench, project: tuple[str, list[DatasetAsset]], damage: str
+) -> None:
+    db, assets = project
+    receipts, sales = f"{db}.receipts", f"{db}.sales"
+    (source,) = [asset.dataset for asset in assets if asset.dataset.name == receipts]
+    (computed,) = [asset.dataset for asset in assets if asset.dataset.name == sales]
+    assert materialise(assets, receipts, DAY, DAY).success
+    first_input = current(workbench, assets, receipts)
+    planned(assets, sales)
+    before = rows(workbench, assets, sales)
+    folder = Path(workbench.current(computed)[PATH].location.removeprefix("file:"))
+    assert materialise(assets, receipts, DAY, DAY).success
+    planned(assets, sales)
+    later = current(workbench, assets, sales)
+    catalog = workbench.catalog()
+    key = source.partitioning.from_path(PATH)
+    build = catalog.lock_partitions(source, [key], run_id="rollback")
+    catalog.repoint(build, {key: BatchId(first_input)})
+    catalog.release(build)
+    catalog.connection.close()
+    if damage == "deleted":
+        shutil.rmtree(folder)
+    else:
+        (file,) = folder.glob("*.parquet")
+        file.write_bytes(file.read_bytes()[:400])
+    planned(assets, sales)
+    assert current(workbench, assets, sales) > later
+    assert rows(workbench, assets, sales) == before
 
 
 def test_who_executes_a_run_of_a_sensor_again_asks_by_hand_though_its_tags_come_with_it(

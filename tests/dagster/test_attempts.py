@@ -1,5 +1,8 @@
 """Steps that Dagster tries again within their run, as a RetryPolicy of their asset has it: each attempt builds anew."""
 
+import os
+import signal
+import time
 import uuid
 from collections.abc import Callable
 from contextlib import closing
@@ -22,6 +25,7 @@ from varve.model.partitions.dimension import StaticDimension
 from varve.model.partitions.partitioning import Partitioning
 from varve.model.schema import Column, ColumnType, Schema
 from varve.planning.requested import PARTITION_TAG
+from varve.stores.lake.store import LakeStore
 
 pytestmark = pytest.mark.spark
 LETTERS = Partitioning((StaticDimension("letter", ("a", "b")),))
@@ -50,11 +54,11 @@ class Shop:
         self.assets: list[DatasetAsset] = [make_source, reader]
         self.reader = reader.dataset
 
-    def run(self, dataset: Dataset) -> dg.ExecuteInProcessResult:
+    def run(self, dataset: Dataset, instance: dg.DagsterInstance | None = None) -> dg.ExecuteInProcessResult:
         job = build_defs(self.assets).resolve_implicit_global_asset_job_def()
         return job.execute_in_process(
             asset_selection=[dg.AssetKey(dataset.name.split("."))], partition_key="a", run_config=RUN_CONFIG,
-            raise_on_error=False,
+            raise_on_error=False, instance=instance,
         )  # fmt: skip
 
     def current(self, dataset: Dataset) -> Any:
@@ -123,3 +127,41 @@ def test_attempts_that_have_a_process_each_are_one_run_too(
         batches = History(connection).batches(attempts_run.DATASET.name, [f"letter={letter}"])
     of_the_last = ("published", None) if result.success else ("failed", "RuntimeError: attempt 3")
     assert [(batch.state, batch.failure) for batch in batches] == [of_the_last]
+
+
+def cancel(instance: dg.DagsterInstance) -> None:
+    """What *Terminate* in Dagster's UI does to the only run, which is in this process."""
+    (run,) = instance.get_runs()
+    instance.report_run_canceling(run)
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(60)
+
+
+@pytest.mark.parametrize("moment", ["in the function", "while its rows are written"])
+def test_who_cancels_a_run_ends_it_though_its_asset_would_be_tried_again(
+    moment: str, workbench: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with dg.DagsterInstance.ephemeral() as instance:
+
+        def during(shop: Shop, attempt: int) -> None:
+            if moment == "in the function":
+                cancel(instance)
+
+        def stage(*words: Any) -> Any:
+            cancel(instance)
+
+        shop = Shop(workbench, during, retry_policy=dg.RetryPolicy(max_retries=2, delay=0.1))
+        assert shop.run(shop.source).success
+        if moment == "while its rows are written":
+            monkeypatch.setattr(LakeStore, "stage", stage)
+        result = shop.run(shop.reader, instance)
+        assert not result.success
+        (run,) = instance.get_runs()
+        assert run.status is dg.DagsterRunStatus.CANCELED
+        assert shop.attempts == 1
+        # A function that is interrupted itself is asked for once more by Dagster, and refused before it begins.
+        retried = instance.all_logs(run.run_id, of_type=dg.DagsterEventType.STEP_UP_FOR_RETRY)
+        assert len(retried) == (1 if moment == "in the function" else 0)
+        (failed,) = instance.all_logs(run.run_id, of_type=dg.DagsterEventType.STEP_FAILURE)
+        assert "somebody has cancelled it" in str(failed.get_dagster_event().step_failure_data.user_failure_data)
+    assert workbench.current(shop.reader) == {}

@@ -255,3 +255,20 @@ def test_a_run_that_was_cancelled_says_so_and_not_the_name_of_a_class(
     statement = "select distinct failure from varve.batch where dataset = %s and batch_id = %s"
     of_build = (staged.build.dataset.name, staged.build.batch_id.millis)
     assert catalog.connection.execute(statement, of_build).fetchall() == [(failures["cancelled"].reason,)]
+
+
+def test_a_server_that_was_lost_is_told_in_one_whole_sentence(staged: OpenBuild, settings: Settings) -> None:
+    """gRPC says it over many lines, of which the first names a class and stops in mid-sentence."""
+    from pyspark.errors.exceptions.connect import SparkConnectGrpcException
+
+    says = (
+        "<_InactiveRpcError of RPC that terminated with:\n\tstatus = StatusCode.UNAVAILABLE\n"
+        '\tdetails = "failed to connect to all addresses; last error: UNKNOWN: Connection refused"\n'
+        '\tdebug_error_string = "x"\n>'
+    )
+    with pytest.raises(VarveError) as caught, explain.explained(staged, settings):
+        raise SparkConnectGrpcException(says)
+    assert str(caught.value).startswith(
+        f"{staged.build}: Spark was lost: failed to connect to all addresses; last error: UNKNOWN: Connection refused "
+        "(UNAVAILABLE). Nothing was published"
+    )

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from varve.model.batch import Batch, BatchId, Hashes, StagedBatch
     from varve.model.build import Build
     from varve.model.dataset import Dataset
-    from varve.model.inventory import StoreInventory
+    from varve.model.inventory import Finding, StoreInventory
 
 
 @dataclass(frozen=True)
@@ -71,6 +71,10 @@ class BasicStore(Store):
         keys = {partition.path: partition for partition in build.partitions}
         self.catalog.repoint(build, {keys[batch.partition]: batch.batch_id for batch in batches}, reason=reason)
         self.published(build)
+
+    def damaged(self, dataset: Dataset, batches: Sequence[Batch], *, deep: bool = False) -> Sequence[Finding]:
+        """See `Store.damaged`: readers are shown nothing else, so that `examine` finds nothing else."""
+        return self.examine(dataset, batches, deep=deep)
 
     def unnamed(self, strays: Sequence[str]) -> Sequence[str]:
         """See `Store.unnamed`: which were named before is remembered nowhere."""

@@ -240,10 +240,17 @@ def spark_errors() -> tuple[type[Exception], ...]:
     return PySparkException, Py4JJavaError
 
 
+# What gRPC says over many lines of a call that did not come to its end.
+_RPC = re.compile(r'status = StatusCode\.(\w+)\s+details = "(.*)"')
+
+
 def spark_says(error: BaseException) -> str:
     """The message of such an error, without where in our process, or in Spark's, it came up."""
     thrown = getattr(error, "java_exception", None)
     text = str(error) if thrown is None else str(thrown.toString())
+    if rpc := _RPC.search(text):
+        status, details = rpc.groups()
+        return f"{details} ({status})"
     return text.partition("\nJVM stacktrace:")[0].strip()
 
 

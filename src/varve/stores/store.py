@@ -138,6 +138,11 @@ class Store(Protocol):
         ...
 
     @abstractmethod
+    def damaged(self, dataset: Dataset, batches: Sequence[Batch], *, deep: bool = False) -> Sequence[Finding]:
+        """Compare just these batches with what lies there; empty where all of them are as they were published."""
+        ...
+
+    @abstractmethod
     def examine(self, dataset: Dataset, batches: Sequence[Batch], *, deep: bool = False) -> Sequence[Finding]:
         """Compare these batches with what lies there, and what readers are shown with what is current.
 

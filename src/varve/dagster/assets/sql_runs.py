@@ -13,7 +13,8 @@ import dagster as dg
 from varve.dagster.assets.asset_definitions import computed_asset
 from varve.dagster.assets.sql_rows import broken_expectations, row_error, rows, watched
 from varve.dagster.internal.steps import report_check, step_of
-from varve.dagster.runs.failures import as_dagster_failure
+from varve.dagster.runs.failures import as_dagster_failure, explained
+from varve.dagster.runs.whole import still_whole
 from varve.model.errors import NOTHING_LOST, VarveError, VerifyFailed
 from varve.planning.requested import reuse_allowed
 from varve.services.secrets import redacted
@@ -82,9 +83,10 @@ def _compute(sql_asset: SqlAsset) -> Callable[..., Any]:
             return
         frames = {name: inputs[_argument(name)] for name in sql_asset.reads}
         opened.row_error = partial(row_error, sql_asset, opened.build.partitions)
-        with as_dagster_failure():
+        with as_dagster_failure(context):
             try:
-                frame = rows(sql_asset, context, opened, frames)
+                with explained(opened, context.resources.builds.settings):
+                    frame = rows(sql_asset, context, opened, frames)
             except VarveError as error:
                 context.resources.builds.abandon(opened, error, blamed=error.reasons)
                 raise
@@ -118,7 +120,8 @@ def _reusable_batches(
     ):
         return None
     in_environment = bool(opened.catalog.environment)
-    return Traces(opened.catalog.connection).reusable_batches(opened.build, current_too=in_environment)
+    reusable = Traces(opened.catalog.connection).reusable_batches(opened.build, current_too=in_environment)
+    return _if_whole(reusable, context, opened)
 
 
 def _same_files(sql_asset: SqlAsset, context: dg.AssetExecutionContext, opened: "OpenBuild") -> "ReusedBatches | None":
@@ -133,7 +136,19 @@ def _same_files(sql_asset: SqlAsset, context: dg.AssetExecutionContext, opened: 
         return None
     if not reuse_allowed(context.run.tags):
         return None
-    return Traces(opened.catalog.connection).reusable_batches(opened.build)
+    return _if_whole(Traces(opened.catalog.connection).reusable_batches(opened.build), context, opened)
+
+
+def _if_whole(
+    reusable: "ReusedBatches | None", context: dg.AssetExecutionContext, opened: "OpenBuild"
+) -> "ReusedBatches | None":
+    """Return the batches where all of them lie there as they were published."""
+    if reusable is None:
+        return None
+    dataset = opened.build.dataset
+    store = context.resources.builds.store(dataset, opened.catalog)
+    batches = {batch.partition: batch for batch in reusable.batches}
+    return reusable if len(still_whole(store, dataset, batches, context.log)) == len(batches) else None
 
 
 class Expectations:

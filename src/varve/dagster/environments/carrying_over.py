@@ -18,6 +18,7 @@ from varve.catalog.code.generations import Generations, shape_of
 from varve.catalog.environments.earlier_code import EarlierCode
 from varve.catalog.environments.overlay import EnvironmentCatalog
 from varve.catalog.traces import Traces
+from varve.dagster.runs.whole import still_whole
 from varve.model.errors import VarveError, counted, some
 from varve.planning.changes.generation import begins_generation, not_rewritable
 from varve.stores.environments.rewriting import AT_ONCE, Rewriter
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from varve.planning.environment_runs import Wanted
     from varve.planning.graph import Graph
     from varve.services.settings import Settings
+    from varve.stores.store import Store
 
 
 @dataclass(frozen=True)
@@ -136,13 +138,18 @@ class CarryingOver:
         """Batches that this very code has made from the same inputs, in the generation to which it goes back."""
         inputs = {path: batch.inputs for path, batch in missing.items() if batch.inputs}
         generation = Generations(self.connection).of_environment(self.environment)[dataset.name]
-        return Traces(self.connection).equal_batches(
+        earlier = Traces(self.connection).equal_batches(
             dataset.name, version, inputs, current_too=True, generation=generation.number
         )
+        return still_whole(self._store(dataset), dataset, earlier) if earlier else {}
+
+    def _store(self, dataset: Dataset) -> Store:
+        catalog = EnvironmentCatalog(self.connection, self.environment)
+        return open_store(dataset.store, self.settings, catalog, self.spark)
 
     def _take(self, dataset: Dataset, version: str, batches: dict[str, Batch]) -> int:
         catalog = EnvironmentCatalog(self.connection, self.environment)
-        store = open_store(dataset.store, self.settings, catalog, self.spark)
+        store = self._store(dataset)
         keys = [dataset.partitioning.from_path(path) for path in sorted(batches)]
         build = catalog.unlocked(dataset, keys, run_id=f"env-{uuid.uuid4()}", code_version=version)
         store.republish(build, list(batches.values()))

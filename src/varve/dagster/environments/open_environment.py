@@ -35,6 +35,7 @@ from varve.dagster.environments.carrying_over import CarryingOver
 from varve.dagster.instance import open_instance
 from varve.dagster.partitions.dynamic_sets import PartitionSets
 from varve.dagster.partitions.sets_sensor import grow, sets_of
+from varve.dagster.runs.whole import still_whole
 from varve.model.errors import VarveError, counted, some
 from varve.model.partitions.partitioning import base_set, dagster_text
 from varve.planning.environment_runs import Wanted, needed
@@ -268,9 +269,11 @@ class OpenEnvironment:
         batches = Traces(self.connection).equal_batches(
             dataset.name, version, inputs, current_too=True, generation=generation.number if generation else None
         )
-        if batches:
-            catalog = EnvironmentCatalog(self.connection, self.name)
-            store = open_store(dataset.store, settings, catalog, partial(open_session, settings))
+        if not batches:
+            return set()
+        catalog = EnvironmentCatalog(self.connection, self.name)
+        store = open_store(dataset.store, settings, catalog, partial(open_session, settings))
+        if batches := still_whole(store, dataset, batches):
             keys = [key for key in run.partitions if key.path in batches]
             build = catalog.unlocked(dataset, keys, run_id=f"env-{uuid.uuid4()}", code_version=version)
             store.republish(build, list(batches.values()))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dagster import AssetKey, InputContext, OutputContext
+from dagster import AssetKey, DagsterRunStatus, InputContext, OutputContext
 from dagster._core.definitions.partitions.context import partition_loading_context
 from dagster._core.events import DagsterEvent
 from dagster._core.execution.context.metadata_logging import AssetMetadataHandle, OutputMetadataAccumulator
@@ -37,6 +37,17 @@ def attempts_before(step: StepExecutionContext) -> int:
     """Return how many attempts at the step its run has made before, as a RetryPolicy of an asset has it."""
     attempts: int = step.previous_attempt_count
     return attempts
+
+
+def is_cancelled(step: StepExecutionContext) -> bool:
+    """Return whether somebody has cancelled the run of the step, as Dagster has noted it."""
+    run = step.instance.get_run_by_id(step.run_id)
+    return run is not None and run.status in {DagsterRunStatus.CANCELING, DagsterRunStatus.CANCELED}
+
+
+def has_retry_policy(step: StepExecutionContext) -> bool:
+    """Return whether Dagster makes a further attempt at the step where it fails, or is interrupted."""
+    return step.op_retry_policy is not None
 
 
 def step_asset(step: StepExecutionContext) -> AssetKey:

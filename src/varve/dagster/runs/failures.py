@@ -18,6 +18,7 @@ import psycopg
 
 from varve.catalog.catalog import Catalog
 from varve.catalog.living.leases import lease_lost
+from varve.dagster.internal.steps import has_retry_policy, is_cancelled, step_of
 from varve.dagster.leases.leases import leases_in
 from varve.model import errors
 from varve.model.errors import NOTHING_LOST, AlreadyBuilding, BadInput, ServiceUnavailable, VarveError
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from varve.dagster.internal.runs import SerializableErrorInfo
+    from varve.dagster.internal.steps import StepExecutionContext
     from varve.model.build import Build
     from varve.services.settings import Settings
     from varve.stores.open_build import OpenBuild
@@ -46,14 +48,28 @@ _OUR_ERRORS = {name for name, kind in vars(errors).items() if isinstance(kind, t
 
 
 @contextlib.contextmanager
-def as_dagster_failure() -> Iterator[None]:
-    """Turn a VarveError into a failure of Dagster with just its message, which is not retried."""
+def as_dagster_failure(context: dg.AssetExecutionContext | dg.InputContext | dg.OutputContext) -> Iterator[None]:
+    """Turn a VarveError into a failure of Dagster with just its message, which is not retried.
+
+    So is the end of a run that somebody cancels: with a RetryPolicy, Dagster would make a further attempt.
+    """
     try:
         yield
+    except (dg.DagsterExecutionInterruptedError, KeyboardInterrupt):
+        if is_cancelled(step_of(context)):
+            raise interruption(step_of(context)) from None
+        raise
     except VarveError as error:
         # The message is complete; a chain of tracebacks would bury it.
         metadata = {OUTAGE_METADATA: True} if is_outage(error) else {}
         raise dg.Failure(description=redacted(str(error)), metadata=metadata, allow_retries=False) from None
+
+
+def interruption(step: StepExecutionContext) -> BaseException:
+    """Return what ends a step of a cancelled run, and is not tried again."""
+    if has_retry_policy(step):
+        return dg.Failure(description=_INTERRUPTED, allow_retries=False)
+    return dg.DagsterExecutionInterruptedError()
 
 
 @contextlib.contextmanager
@@ -101,13 +117,14 @@ def _of_spark(opened: OpenBuild, error: Exception) -> VarveError | None:
         return BadInput(_with_excerpt(f"{build}: {redacted(row_text)}"))
     if "No space left on device" in str(error):
         return _full_disk(build, "the lake")
-    reason = redacted(next(iter(spark_says(error).splitlines()), ""))
+    reason = redacted(next(iter(spark_says(error).splitlines()), "")).rstrip(".")
     if is_server_lost(error):
         return VarveError(
-            f"{build}: Spark was lost: {reason} {NOTHING_LOST} Run it again; the embedded server then starts by itself."
+            f"{build}: Spark was lost: {reason}. {NOTHING_LOST} Run it again; the embedded server then starts by "
+            "itself."
         )
     if is_outage(error):
-        return ServiceUnavailable(f"{build}: a service that Spark needs cannot be reached: {reason} {NOTHING_LOST}")
+        return ServiceUnavailable(f"{build}: a service that Spark needs cannot be reached: {reason}. {NOTHING_LOST}")
     return None
 
 

@@ -43,20 +43,21 @@ class StoreIOManager(dg.IOManager):
 
     def load_input(self, context: dg.InputContext) -> DataFrame | Any:
         """Return the rows of the upstream dataset that this run's partitions read, from its current batches."""
-        with as_dagster_failure():
+        with as_dagster_failure(context):
             if not computes_a_dataset(self._builds, context):
                 return rows_for_others(self._builds, context)
             opened = self._builds.of(context)
             upstream = self._builds.dataset(context.asset_key)
             try:
-                edge = self._builds.graph.edge(opened.build.dataset, upstream)
-                staged_batches = atomic_publish.kept_back(self._builds.staged(), upstream)
-                batches = pin(opened, edge, self._builds.members(step_of(context).instance, edge), staged_batches)
-                store = self._builds.store(upstream, opened.catalog)
-                if upstream.is_view:
-                    # Spark reads when the batch is written: so the files are compared again after that.
-                    opened.pre_publish_checks.append(partial(store.refuse_missing, upstream, batches))
-                return store.read(upstream, batches, edge.columns)
+                with explained(opened, self._builds.settings):
+                    edge = self._builds.graph.edge(opened.build.dataset, upstream)
+                    staged_batches = atomic_publish.kept_back(self._builds.staged(), upstream)
+                    batches = pin(opened, edge, self._builds.members(step_of(context).instance, edge), staged_batches)
+                    store = self._builds.store(upstream, opened.catalog)
+                    if upstream.is_view:
+                        # Spark reads when the batch is written: so the files are compared again after that.
+                        opened.pre_publish_checks.append(partial(store.refuse_missing, upstream, batches))
+                    return store.read(upstream, batches, edge.columns)
             except VarveError as error:
                 self._builds.abandon(opened, error, blamed=error.reasons)
                 raise
@@ -66,7 +67,7 @@ class StoreIOManager(dg.IOManager):
 
         A run that publishes its datasets together does so with its last output (atomic_publish.py).
         """
-        with as_dagster_failure():
+        with as_dagster_failure(context):
             opened = self._builds.of(context)
             if isinstance(obj, ReusedBatches):
                 self._publish_reused(context, opened, obj)

@@ -27,7 +27,7 @@ class LandingResource(dg.ConfigurableResource[None]):
     def read(self, context: dg.AssetExecutionContext) -> DataFrame:
         """Return the run's partitions as typed rows with partition columns; see `Landing.read` and `external.read`."""
         builds: Builds = context.resources.builds
-        with as_dagster_failure():
+        with as_dagster_failure(context):
             opened = builds.of(context)
             try:
                 if opened.build.dataset.external is not None:

@@ -106,6 +106,10 @@ class EnvironmentStore:
         """See `Store.scratch`."""
         return self.store.scratch(dataset)
 
+    def damaged(self, dataset: Dataset, batches: Sequence[Batch], *, deep: bool = False) -> Sequence[Finding]:
+        """See `Store.damaged`."""
+        return self.store.damaged(dataset, batches, deep=deep)
+
     def examine(self, dataset: Dataset, batches: Sequence[Batch], *, deep: bool = False) -> Sequence[Finding]:
         """See `Store.examine`."""
         return self.store.examine(dataset, batches, deep=deep)

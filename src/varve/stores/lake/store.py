@@ -198,11 +198,15 @@ class LakeStore:
         of_batches = {batch.partition: names for batch, names in zip(batches, columns, strict=True)}
         return content.of_batches(build, self._scan(build.dataset, [batch.location for batch in batches]), of_batches)
 
+    def damaged(self, dataset: Dataset, batches: Sequence[Batch], *, deep: bool = False) -> list[Finding]:
+        """See `Store.damaged`: their folders."""
+        return examine.folders(self.layout, dataset, batches, deep=deep)
+
     def examine(self, dataset: Dataset, batches: Sequence[Batch], *, deep: bool = False) -> list[Finding]:
         """See `Store.examine`."""
         current = self.catalog.current(dataset.name)
         shown = projection.shown(self.spark(), dataset, self.metastore)
-        in_folders = list(examine.folders(self.layout, dataset, batches, deep=deep))
+        in_folders = self.damaged(dataset, batches, deep=deep)
         # Where a folder is not as it was published, the Iceberg table is said to differ for that reason alone.
         damaged = {finding.partition for finding in in_folders} - {""}
         of_iceberg = [] if self.iceberg is None else iceberg_examine.findings(self.iceberg, dataset)

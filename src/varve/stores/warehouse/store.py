@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from varve.model.errors import NOTHING_LOST, BadInput, MissingUpstream, VarveError, VerifyFailed, some
+from varve.model.errors import NOTHING_LOST, BadInput, MissingUpstream, VerifyFailed, some
 from varve.services.postgres import warehouse_url
 from varve.stores.folders import clean as clean_folders
 from varve.stores.folders import content as hash_of_rows
@@ -105,7 +105,8 @@ class WarehouseStore:
     def verify(self, build: Build, staged: Sequence[StagedBatch]) -> None:
         """See `Store.verify`: every table exists."""
         tables = [part.location for batch in staged for part in batch.parts]
-        self._refuse_missing(build.dataset, [*(batch.location for batch in staged), *tables], VerifyFailed)
+        if missing := self._missing(build.dataset, [*(batch.location for batch in staged), *tables]):
+            raise VerifyFailed(f"{build}: {some(missing)} is gone: somebody dropped it. {NOTHING_LOST} Run it again.")
 
     def publish(self, build: Build, staged: Sequence[StagedBatch]) -> None:
         """See `Store.publish`."""
@@ -191,11 +192,17 @@ class WarehouseStore:
         wire = replace(build, dataset=types.wire_dataset(build.dataset))
         return hash_of_rows.of_batches(wire, types.to_wire(build, self.read(build.dataset, batches)), of_batches)
 
+    def damaged(self, dataset: Dataset, batches: Sequence[Batch], *, deep: bool = False) -> list[Finding]:
+        """See `Store.damaged`: their tables, whose rows are counted."""
+        return list(examine.tables(self.catalog.connection, dataset, batches, deep=deep))
+
     def examine(self, dataset: Dataset, batches: Sequence[Batch], *, deep: bool = False) -> list[Finding]:
         """See `Store.examine`."""
-        connection = self.catalog.connection
         current = self.catalog.current(dataset.name)
-        return [*examine.tables(connection, dataset, batches, deep=deep), *examine.shown(connection, dataset, current)]
+        return [
+            *self.damaged(dataset, batches, deep=deep),
+            *examine.shown(self.catalog.connection, dataset, current),
+        ]
 
     def follow(self, dataset: Dataset) -> int:
         """See `Store.follow`: the view changes in the transaction of the publish, so that only a lost view lags."""
@@ -282,12 +289,15 @@ class WarehouseStore:
         """Raise MissingUpstream where a table of the batches is missing."""
         notes.ensure_tables(self.catalog.connection)
         tables = BatchTables.of(self.catalog.connection, dataset.name, batches)
-        self._refuse_missing(dataset, [table for batch in batches for table in tables.all_of(batch)], MissingUpstream)
+        if missing := self._missing(dataset, [table for batch in batches for table in tables.all_of(batch)]):
+            raise MissingUpstream(
+                f"{dataset}: {some(missing)} is gone: somebody dropped it. {NOTHING_LOST} Put it back from a dump, or "
+                f"compute those partitions again: varve backfill start {dataset}."
+            )
 
-    def _refuse_missing(self, dataset: Dataset, tables: Sequence[str], refusal: type[VarveError]) -> None:
+    def _missing(self, dataset: Dataset, tables: Sequence[str]) -> list[str]:
         existing = shape.columns_of(self.catalog.connection, periods_schema(dataset), tables)
-        if missing := [table for table in tables if table not in existing]:
-            raise refusal(f"{dataset}: {some(missing)} is gone: somebody dropped it. {NOTHING_LOST} Run it again.")
+        return [table for table in tables if table not in existing]
 
     def _remove_spool(self, build: Build) -> None:
         remove_batches(self.spooling, build)

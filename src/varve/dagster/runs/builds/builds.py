@@ -11,19 +11,25 @@ import contextlib
 import logging
 from typing import TYPE_CHECKING
 
-import dagster as dg
 import psycopg
 
 from varve.catalog.history.history import History
 from varve.catalog.traces import Traces
 from varve.dagster.internal.runs import held_interrupts
-from varve.dagster.internal.steps import attempts_before, run_assets, step_asset, step_identity, step_of
+from varve.dagster.internal.steps import (
+    attempts_before,
+    is_cancelled,
+    run_assets,
+    step_asset,
+    step_identity,
+    step_of,
+)
 from varve.dagster.partitions.asked import asked_keys
 from varve.dagster.partitions.dynamic_sets import PartitionSets
 from varve.dagster.runs import atomic_publish
 from varve.dagster.runs.builds.beginning import Beginning
 from varve.dagster.runs.builds.telling import Telling
-from varve.dagster.runs.failures import StepFailure, failure_text
+from varve.dagster.runs.failures import StepFailure, failure_text, interruption
 from varve.model.errors import (
     NOTHING_LOST,
     AlreadyBuilding,
@@ -42,6 +48,7 @@ from varve.stores.open_build import OpenBuild
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    import dagster as dg
     from dagster import DagsterRun
     from pyspark.sql import SparkSession
 
@@ -104,8 +111,9 @@ class Builds:
         if identity in self._open and self._attempts[identity] != attempt:
             self._leave_attempt(identity)
         if identity not in self._open:
-            if self._is_cancelled:
-                raise dg.DagsterExecutionInterruptedError
+            # Dagster makes a further attempt also where the one before was interrupted.
+            if self._is_cancelled or (attempt and is_cancelled(step)):
+                raise interruption(step)
             self._attempts[identity] = attempt
             dataset = self.dataset(step_asset(step))
             partitions = self._beginning.partitions(step, dataset)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from varve.cli.files.watching import state_of
+from varve.sql.code.own_files import state_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

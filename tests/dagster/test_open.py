@@ -80,6 +80,26 @@ def test_a_dataset_is_read_by_its_name_now_and_as_it_was(workbench: Workbench, p
     data.close()
 
 
+def test_a_project_that_is_opened_again_is_read_as_its_files_are_by_then(
+    workbench: Workbench, project: varve.Project
+) -> None:
+    (sales,) = load_project(project).graph.datasets.values()
+    paris = varve.PartitionKey.of(day=dt.date(2013, 1, 5), store="Paris")
+    workbench.publish(sales, [paris], [(paris, "pen", 1)])
+    file = project.assets / "sales.sql"
+    with varve.open(project.root) as data:
+        assert data.table(sales.name).columns == ["product", "sold", "price", "at", "day", "store"]
+        file.write_text(file.read_text().replace("  at TIMESTAMP", "  colour STRING COMMENT 'which',\n  at TIMESTAMP"))
+        # What is open is as it was opened.
+        assert "colour" not in data.table(sales.name).columns
+        (project.assets / "other.sql").write_text(SALES.format(db=sales.db).replace("sales", "other"))
+    for again in (data, varve.open(project.root)):
+        with again:
+            assert again.table(sales.name).columns == ["product", "sold", "price", "colour", "at", "day", "store"]
+            assert set(again.datasets) == {sales.name, f"{sales.db}.other"}
+    assert load_project(project) is load_project(project)
+
+
 def test_a_name_that_it_does_not_have_is_told_with_the_nearest(project: varve.Project) -> None:
     (name,) = load_project(project).graph.datasets
     data = varve.open(project)

@@ -51,7 +51,8 @@ def definitions(
     Args:
         project: the project.
         resources: they take the place of those of the same name, and are given to the project's own assets too.
-        sensors_on: whether the sensors look from the start, not only when a person has switched them on.
+        sensors_on: whether the sensors look from the start, not only when a person has switched them on. Those of
+            captured tables do not: their first look makes a replication slot in the database of others.
         in_process: whether they name Dagster's in-process executor, which suits runs of one dataset. Dagster merges no
             two executors: False where the definitions that they are merged with have one of their own.
 
@@ -79,8 +80,8 @@ def build_defs(
 
     `project` is whose settings count, by default that of the working directory.
 
-    What is broken among them is an asset that cannot be run, with a check that fails. `sensors_on`: `arrivals` and
-    `downstream` look from the start, not only when a person has switched them on.
+    What is broken among them is an asset that cannot be run, with a check that fails. For `sensors_on` see
+    `definitions`.
 
     Raises VarveError where the setting of the sensors' interval is wrong.
     """
@@ -112,8 +113,8 @@ def build_defs(
             ],
             sensors=[
                 *_sensors(graph, project, on=sensors_on),
-                retirement_sensor(graph, project),
-                following_sensor(graph, project),
+                retirement_sensor(graph, project, on=sensors_on),
+                following_sensor(graph, project, on=sensors_on),
                 alert_sensor(graph, loaded.captured, project, on=sensors_on),
                 *[capture.sensor for capture in captures],
             ],
@@ -180,5 +181,5 @@ def _sensors(graph: Graph, project: Project, *, on: bool) -> list[dg.SensorDefin
     if any(dataset.is_computed for dataset in graph.datasets.values()):
         sensors.append(downstream_sensor(graph, project, interval, on=on))
     if has_sets(graph):
-        sensors.append(partition_sets_sensor(graph))
+        sensors.append(partition_sets_sensor(graph, on=on))
     return sensors

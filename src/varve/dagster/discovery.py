@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 from varve.dagster.assets.datasets import DatasetAsset, graph_of, with_rejected
 from varve.dagster.assets.python_files import broken_modules, python_assets
 from varve.dagster.assets.sql_assets import assets_of, sql_assets
-from varve.dagster.assets.sql_folders import sql_datasets
+from varve.dagster.assets.sql_folders import forget_files, sql_datasets
 from varve.model.errors import VarveError
 from varve.project import NoProject
+from varve.sql.code.own_files import CALENDAR, state_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from varve.model.broken_dataset import BrokenDataset
     from varve.planning.graph import Graph
     from varve.project import Project
+    from varve.sql.code.own_files import State
     from varve.sql.files.sql_files import SqlFiles
 
 
@@ -44,8 +46,25 @@ class LoadedProject:
 @lru_cache
 def load_project(project: Project) -> LoadedProject:
     """A project's datasets and their graph, read once in a process. Raises what `discover` raises."""
+    _read_at[project] = _state(project)
     datasets = tuple(discover(project))
     return LoadedProject(project, datasets, replace(graph_of(datasets), project=project.sensor_settings.project_name))
+
+
+def load_anew(project: Project) -> LoadedProject:
+    """The same, read again where a SQL file has changed since; Python files stay as this process has imported them."""
+    if project in _read_at and _read_at[project] != _state(project):
+        forget_files()
+        load_project.cache_clear()
+    return load_project(project)
+
+
+# The SQL files of each project, when this process has read them.
+_read_at: dict[Project, State] = {}
+
+
+def _state(project: Project) -> State:
+    return state_of(project.assets, (".sql", CALENDAR))
 
 
 def discover(project: Project) -> list[DatasetAsset | BrokenDataset]:

@@ -178,7 +178,8 @@ class OpenProject:
     """A project that is read: `table` gives its datasets as Spark DataFrames.
 
     Servers are asked, and started where they are embedded, when the first table is read. `close` gives the connection
-    back; frames that were read stay usable.
+    back; frames that were read stay usable. The SQL files are read when the project is opened: after a change of what
+    readers see, open it again. Python files are as the process has imported them.
     """
 
     def __init__(self, project: Project, environment: str = "") -> None:
@@ -202,6 +203,7 @@ class OpenProject:
         """Give the connection back."""
         self._resources.close()
         self.__dict__.pop("_reader", None)
+        self.__dict__.pop("_graph", None)
 
     @property
     def datasets(self) -> list[str]:
@@ -259,9 +261,9 @@ class OpenProject:
 
     @cached_property
     def _graph(self) -> Graph:
-        from varve.dagster.discovery import load_project
+        from varve.dagster.discovery import load_anew
 
-        return load_project(self.project).graph
+        return load_anew(self.project).graph
 
 
 def open_project(

@@ -192,7 +192,8 @@ class Generations:
                 raise BadInput(
                     f"{dataset} {path} batch {BatchId(batch_id)} is of another generation than it is declared as here. "
                     f"{' '.join(reasons)} Nothing was read. Read it with the code of then; or "
-                    f"`varve evolve {dataset}`, if the declaration here is to be what readers see."
+                    f"`varve evolve {dataset}`, if the declaration here is to be what readers see. Where its file has "
+                    "changed since this process read it, open the project again, or start the process again."
                 )
 
     def stores(self) -> set[str]:

@@ -10,6 +10,7 @@ from varve.catalog.code.generations import Generations
 from varve.catalog.code.owners import Owners
 from varve.catalog.code.shown import as_shown
 from varve.catalog.history.drops import is_dropped
+from varve.catalog.history.history import History
 from varve.catalog.recovery.recovery import recover
 from varve.cli.batches.findings import Look, of_rejected, of_unread
 from varve.cli.batches.history import built, opened
@@ -132,7 +133,17 @@ def _examine(catalog: Catalog, dataset: Dataset, present: Sequence[Batch], *, de
     if Generations(catalog.connection).breaking([dataset]):
         problem = "it is declared here as another generation than readers see"
         return [Finding(dataset.name, "", None, problem, f"`varve evolve {dataset}` builds it, and moves readers.")]
-    findings = open_store(dataset.store, chosen_settings(), catalog, _session).examine(dataset, present, deep=deep)
+    store = open_store(dataset.store, chosen_settings(), catalog, _session)
+    findings = store.examine(dataset, present, deep=deep)
+    if findings:
+        # What is published, followed or swept meanwhile was looked at before and after. It is none at a second look.
+        found = {(finding.partition, finding.batch_id) for finding in findings}
+        still_present = [
+            batch for batch in History(catalog.connection).present(dataset.name)
+            if (batch.partition, batch.batch_id) in found
+        ]  # fmt: skip
+        again = set(store.examine(dataset, still_present, deep=deep))
+        findings = [finding for finding in findings if finding in again]
     current = {path: batch.batch_id for path, batch in catalog.current(dataset.name).items()}
     return [
         replace(finding, remedy=_OF_THE_PAST)

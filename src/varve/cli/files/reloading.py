@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPException
 from typing import TYPE_CHECKING
 
-from varve.cli.files.watching import State, state_of
+from varve.sql.code.own_files import State, state_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

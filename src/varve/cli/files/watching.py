@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from varve.cli.context import folder_of_datasets
 from varve.cli.printing import open_console
 from varve.model.errors import VarveError, counted
-from varve.sql.code.own_files import files_of, is_hidden
+from varve.sql.code.own_files import state_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,12 +27,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 _SECONDS_BETWEEN_LOOKS = 0.2
-_CALENDAR = ".calendar"
-_WATCHED = (".sql", ".py", _CALENDAR)
 # What nearly every check imports; none of these opens a connection or starts a thread, which a fork would break.
 _PRELOADED = ("varve.cli.files.sql", "varve.cli.files.against", "pyspark.sql.connect.session", "sqlglot.dialects.spark")
-
-State = dict[str, tuple[int, int]]
 
 
 class Interrupt:
@@ -86,22 +82,6 @@ def watch(console: Console, folder: Path | None, *, against: str | None, spark: 
                 settled = now
                 time.sleep(_SECONDS_BETWEEN_LOOKS)
     console.print("Stopped watching.")
-
-
-def state_of(folder: Path) -> State:
-    """When each file of datasets was changed last, and how large it is; files that go meanwhile are left out.
-
-    Calendars may also lie beside the folder.
-    """
-    state: State = {}
-    within = (path for path in folder.rglob("*") if path.suffix in _WATCHED and not is_hidden(path, folder))
-    for path in (*within, *files_of(folder.parent, f"*{_CALENDAR}")):
-        try:
-            status = path.stat()
-        except OSError:
-            continue
-        state[str(path)] = (status.st_mtime_ns, status.st_size)
-    return state
 
 
 def _check(folder: Path, against: str | None, spark: bool) -> None:  # noqa: FBT001 - a process' own arguments

@@ -26,7 +26,7 @@ from varve.catalog.history.alerts.watch import MACHINE_SECONDS, SENSOR, Watch
 from varve.catalog.rejected import RejectedArrivals
 from varve.cdc.lag import capture_facts
 from varve.dagster.automation.planner_facts import limits_of
-from varve.dagster.automation.reconciling import Reconciler, looked_up
+from varve.dagster.automation.reconciling import Reconciler, default_status, looked_up
 from varve.dagster.instance import sensor_daemon_seen
 from varve.dagster.partitions.sets_sensor import sets_of
 from varve.model.errors import counted
@@ -91,7 +91,7 @@ def alert_sensor(
     @dg.sensor(
         name=SENSOR_NAME,
         minimum_interval_seconds=project.sensor_settings.alerts_seconds,
-        default_status=dg.DefaultSensorStatus.RUNNING if on else dg.DefaultSensorStatus.STOPPED,
+        default_status=default_status(on=on),
         description="What is late, rejected, given up, broken, behind or full is told to the channels of the settings.",
     )
     def evaluate_alerts(context: dg.SensorEvaluationContext) -> dg.SkipReason:

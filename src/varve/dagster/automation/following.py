@@ -15,7 +15,7 @@ from varve.catalog.catalog import Catalog
 from varve.catalog.code.generations import Generations
 from varve.catalog.code.owners import Owners
 from varve.catalog.projection_progress import Lag
-from varve.dagster.automation.reconciling import IDENTITY_TAG, NOT_LOOKED, Ended, ended_runs
+from varve.dagster.automation.reconciling import IDENTITY_TAG, NOT_LOOKED, Ended, default_status, ended_runs
 from varve.model.errors import VarveError, counted
 from varve.planning.graph import Graph
 from varve.planning.judgement.judging import RetryLimits
@@ -62,7 +62,7 @@ def following_job(graph: Graph, project: Project) -> dg.JobDefinition:
     return job
 
 
-def following_sensor(graph: Graph, project: Project) -> dg.SensorDefinition:
+def following_sensor(graph: Graph, project: Project, *, on: bool = False) -> dg.SensorDefinition:
     """Return the sensor that requests the job for each dataset whose readers are behind the catalog.
 
     It asks again until they are not: later and later, an hour apart at most.
@@ -72,6 +72,7 @@ def following_sensor(graph: Graph, project: Project) -> dg.SensorDefinition:
         name="projections",
         job_name=JOB,
         minimum_interval_seconds=60,
+        default_status=default_status(on=on),
         description="Hive tables that could not follow a publish, as the metastore was away, follow it now.",
     )
     def evaluate(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:

@@ -63,6 +63,11 @@ _UNFINISHED = [
 ]
 
 
+def default_status(*, on: bool) -> dg.DefaultSensorStatus:
+    """Sensors are stopped until a person starts them, unless the project asks for running ones (`sensors_on`)."""
+    return dg.DefaultSensorStatus.RUNNING if on else dg.DefaultSensorStatus.STOPPED
+
+
 @dataclass
 class Reconciler:
     """A planner with the point up to which it has read the catalog. A new one begins by reading everything."""

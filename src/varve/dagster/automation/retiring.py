@@ -17,7 +17,7 @@ from varve.catalog.backfills import Backfills
 from varve.catalog.catalog import Catalog
 from varve.catalog.code.generations import dataset_of
 from varve.catalog.code.owners import Owners
-from varve.dagster.automation.reconciling import IDENTITY_TAG, Ended, Reconciler, ended_runs
+from varve.dagster.automation.reconciling import IDENTITY_TAG, Ended, Reconciler, default_status, ended_runs
 from varve.dagster.internal.partition_keys import set_filled_since
 from varve.dagster.partitions.sets_sensor import sets_of
 from varve.model.dataset import Dataset
@@ -127,7 +127,7 @@ def retirement_job(graph: Graph, project: Project) -> dg.JobDefinition:
     return job
 
 
-def retirement_sensor(graph: Graph, project: Project) -> dg.SensorDefinition:
+def retirement_sensor(graph: Graph, project: Project, *, on: bool = False) -> dg.SensorDefinition:
     """Return the sensor that requests the job where partitions have left the graph.
 
     Partitions leave the graph when their retention is over, or when a key was removed from a dynamic set.
@@ -138,6 +138,7 @@ def retirement_sensor(graph: Graph, project: Project) -> dg.SensorDefinition:
         name="retirement",
         job_name=JOB,
         minimum_interval_seconds=300,
+        default_status=default_status(on=on),
         description="Partitions whose retention is over or that the graph has no more go out of readers' sight.",
     )
     def evaluate(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:

@@ -20,7 +20,7 @@ from varve.catalog.history.history import History
 from varve.catalog.rejected import LeftOut, RejectedArrivals
 from varve.dagster.automation.arriving import ArrivalLook, cursor_of
 from varve.dagster.automation.folding import to_fold
-from varve.dagster.automation.reconciling import Ended, Reconciler, ended_runs
+from varve.dagster.automation.reconciling import Ended, Reconciler, default_status, ended_runs
 from varve.dagster.automation.requesting import DATASET_TAG, accepted, asset_key, run_request
 from varve.dagster.partitions.sets_sensor import sets_of
 from varve.model.errors import VarveError
@@ -40,9 +40,6 @@ if TYPE_CHECKING:
 # Other modules import the names of a run request from here.
 __all__ = ["DATASET_TAG", "REASON_TAG", "arrival_sensor", "asset_key", "downstream_sensor", "run_request"]
 
-# Sensors are stopped until a person starts them, unless the caller asks for running ones, as the demos do.
-_STATUS = {False: dg.DefaultSensorStatus.STOPPED, True: dg.DefaultSensorStatus.RUNNING}
-
 
 def arrival_sensor(
     graph: Graph, project: Project, interval_seconds: int = 5, *, on: bool = False
@@ -58,7 +55,7 @@ def arrival_sensor(
         name="arrivals",
         asset_selection=dg.AssetSelection.assets(*[asset_key(dataset) for dataset in sources]),
         minimum_interval_seconds=interval_seconds,
-        default_status=_STATUS[on],
+        default_status=default_status(on=on),
         description="Files that arrived, or arrived again with other content, run their partitions.",
     )
     def evaluate(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
@@ -103,7 +100,7 @@ def downstream_sensor(
         name="downstream",
         asset_selection=dg.AssetSelection.assets(*[asset_key(dataset) for dataset in readers]),
         minimum_interval_seconds=interval_seconds,
-        default_status=_STATUS[on],
+        default_status=default_status(on=on),
         description="Partitions whose inputs all exist run; those whose inputs were published anew run again.",
     )
     def evaluate(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:

@@ -27,12 +27,13 @@ if TYPE_CHECKING:
     from varve.planning.graph import Graph
 
 
-def partition_sets_sensor(graph: Graph) -> dg.SensorDefinition:
+def partition_sets_sensor(graph: Graph, *, on: bool = False) -> dg.SensorDefinition:
     """Return the sensor that updates Dagster's sets: new windows, and folds of dynamic dimensions."""
 
     @dg.sensor(
         name="partition_sets",
         minimum_interval_seconds=30,
+        default_status=dg.DefaultSensorStatus.RUNNING if on else dg.DefaultSensorStatus.STOPPED,
         description="Adds windows as they come to pass, and what new keys of dynamic sets mean for their products.",
     )
     def evaluate(context: dg.SensorEvaluationContext) -> dg.SkipReason:

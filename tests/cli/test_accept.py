@@ -9,9 +9,12 @@ import pytest
 
 from tests.cli.shop import Shop
 from tests.support.project import ROOT
+from varve.catalog.code.code_states import CodeStates
+from varve.dagster.discovery import load_project
 from varve.model.batch import Input, StagedBatch
 from varve.model.errors import VarveError
 from varve.planning.tick import Tick
+from varve.project import Project
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -207,3 +210,44 @@ def test_a_dataset_that_cannot_be_planned_is_shown_by_the_plan_and_costs_itself_
     assert shop.json("accept", "shop.revenue")["accepted"]
     for words in (("accept", "shop.prices"), ("retire", "shop.prices", "--dry-run")):
         assert f"{shop.db}.prices cannot be planned: 'LGA'" in refusal(shop, *words)
+
+
+def test_the_list_of_backfills_says_what_keeps_a_partition_from_being_run(shop: Shop) -> None:
+    shop.sql("rates", "EXTERNAL;", columns="(id INT, product STRING)")
+    shop.sql("priced", "AS SELECT s.product, r.id FROM shop.sales s JOIN shop.rates r USING (product) "
+             "WHERE s.day = today AND r.day = today;")  # fmt: skip
+    shop.asset("priced")
+    assert shop.run("backfill", "list").output.strip() == "There are no backfills."
+    number = shop.json("backfill", "start", "shop.priced", PATH, "--reason", "wrong rates")["backfill"]
+    (row,) = shop.json("backfill", "list")
+    why_not = f"missing, and waits: {shop.db}.rates: 0 of 1 there; waits for 1"
+    held_up = {"dataset": f"{shop.db}.priced", "state": "waiting", "reason": why_not, "partitions": [PATH]}
+    assert (row["number"], row["held_up"]) == (number, [held_up])
+    said = shop.run("backfill", "list").output
+    assert f"Backfill {number}: {shop.db}.priced {PATH}: waiting: {why_not}." in said
+    # What is asked for now is not held up, nor is anything of a backfill that somebody has paused.
+    started = shop.json("backfill", "start", "shop.revenue", PATH, "--reason", "again")["backfill"]
+    assert {row["number"]: len(row["held_up"]) for row in shop.json("backfill", "list")} == {number: 1, started: 0}
+    shop.run("backfill", "pause", str(number))
+    assert {row["number"]: len(row["held_up"]) for row in shop.json("backfill", "list")} == {number: 0, started: 0}
+    for each in (number, started):
+        shop.run("backfill", "cancel", str(each))
+
+
+def test_who_accepts_what_other_code_has_made_is_told_that_it_stays_out_of_date(shop: Shop) -> None:
+    graph = load_project(Project.find(shop.root)).graph
+    with closing(shop.workbench.catalog().connection) as connection:
+        CodeStates(connection).of(graph, deploy=True)
+        # As runs of that code note it.
+        of_code = "update varve.batch set code_version = %s where dataset = %s"
+        connection.execute(of_code, (graph.code_versions[f"{shop.db}.revenue"], f"{shop.db}.revenue"))
+    shop.sql("revenue", OF_SALES.replace("product, price", "UPPER(product) AS product, price"))
+    shop.asset("revenue")
+    number = shop.json("plan")["changes"]["number"]
+    assert shop.run("apply", str(number), "--rebuild").exit_code == 0
+    make(shop, "sales", "b")
+    done = shop.json("accept", "shop.revenue", PATH)
+    assert (len(done["accepted"]), done["of_other_code"]) == (1, [PATH])
+    make(shop, "sales", "c")
+    said = " ".join(shop.run("accept", "shop.revenue", PATH).output.split())
+    assert f"{PATH}: still out of date, as made by other code than is deployed: `varve plan` and `varve apply`" in said

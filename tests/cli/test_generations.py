@@ -68,6 +68,10 @@ def test_a_declaration_that_old_batches_do_not_follow_is_held_back_and_evolved(s
     dry_run, command = [command for block in blocks("console") if block.runner == HERE for command in block.commands]
     looked_at = shop.json(*dry_run.split()[1:])
     assert looked_at["rewritten"] == {f"{shop.db}.sales": 2}
+    # Whose query was edited too.
+    assert looked_at["also_deployed"] == [f"{shop.db}.revenue"]
+    told = " ".join(shop.varve(*dry_run.split()[1:]).split())
+    assert f"{shop.db}.revenue: its code here, which waits for a decision (varve plan), would be deployed" in told
     with connect(shop.settings, application="a look") as connection:
         assert Environments(connection).all() == []
     assert shop.totals() == before

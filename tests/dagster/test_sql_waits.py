@@ -102,3 +102,17 @@ def test_a_run_of_a_dataset_that_reads_all_of_a_series_misses_no_window_whose_re
     (batch,) = catalog.current(dataset.name).values()
     assert sorted(read.partition for read in batch.inputs) == [f"day={day}" for day in days]
     catalog.connection.close()
+
+
+def test_a_partition_that_reads_only_what_is_past_its_retention_is_told_that_nothing_helps() -> None:
+    db = f"w{uuid.uuid4().hex[:8]}"
+    receipts = HEAD.format(db=db, name="receipts", columns="n INT").replace("END '2022-03-05'", "RETENTION 2 DAYS")
+    texts = [
+        f"{receipts}EXTERNAL OPTIONS (source = 'table', table = 'default.{db}_dumps')",
+        HEAD.format(db=db, name="same", columns="n INT") + f"AS SELECT n FROM {db}.receipts WHERE receipts.day = today",
+    ]
+    assets = sql_assets(compiled([SourceFile(f"{place}.sql", text) for place, text in enumerate(texts)], {}))
+    failed = run(assets, f"{db}.same", "2022-03-02", "2022-03-02")
+    told = str(failed.failure_data_for_node(f"{db}__same"))
+    assert f"day=2022-03-02 will not come, as the retention of {db}.receipts is over, and nothing else is read" in told
+    assert "WAIT AT LEAST" not in told

@@ -127,7 +127,19 @@ def test_a_file_whose_retention_is_over_is_outside() -> None:
     kept = landing(policy=Policy(retention=dt.timedelta(days=2)))
     decisions = look(file("2026-11-18"), file("2026-11-20"), dataset=kept)
     assert taken(decisions) == ["day=2026-11-20"]
+    assert kinds(decisions) == {"/landing/2026-11-18.csv": RejectionKind.OUTSIDE}
     assert "its retention of 2 days" in decisions.rejected["/landing/2026-11-18.csv"].reason
+
+
+def test_a_file_that_was_there_in_time_is_past_when_its_retention_is_over() -> None:
+    kept = landing(policy=Policy(retention=dt.timedelta(days=2)))
+    in_time = NOW - 3 * 86_400
+    sent = [file("2026-11-18", in_time), file("2026-11-20", in_time), file("2026-11-02", in_time)]
+    decisions = look(*sent, dataset=kept)
+    assert taken(decisions) == ["day=2026-11-20"]
+    # The one of the second came when its own was over.
+    assert kinds(decisions) == {sent[0].uri: RejectionKind.PAST, sent[2].uri: RejectionKind.OUTSIDE}
+    assert taken(look(*sent, dataset=landing())) == ["day=2026-11-02", "day=2026-11-18", "day=2026-11-20"]
 
 
 def test_a_second_file_of_a_partition_is_a_duplicate() -> None:

@@ -146,9 +146,9 @@ class Look:
 
 
 def of_rejected(rejected: Iterable[Mapping[str, Any]]) -> Iterator[Finding]:
-    """Landing files that are not taken, but for those that came early, as `rejected_values` has them."""
+    """Landing files that are not taken, as `rejected_values` has them: but for those that are early, or past."""
     for file in rejected:
-        if file["kind"] != RejectionKind.EARLY:
+        if file["kind"] not in {RejectionKind.EARLY, RejectionKind.PAST}:
             problem = f"{file['uri']} arrived and is not taken: {file['reason']}"
             remedy = "Mend or remove what was sent; the next look takes it."
             yield Finding(file["dataset"], file["partition"] or "", None, problem, remedy)

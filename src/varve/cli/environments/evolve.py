@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pendulum
 
 from varve.catalog.code.generations import Generations, shape_of
+from varve.catalog.code.plans import Plans
 from varve.catalog.environments.environments import Environments
 from varve.catalog.environments.held import held
 from varve.cdc.capture.positions import Positions
@@ -54,6 +55,7 @@ class Evolution:
         rewritten: by dataset how many partitions were or would be rewritten from those of the generation before.
         lacking: by dataset what readers had before and miss now, and why; of a dry run what they would miss for good.
         held: by dataset and partition why it stays as it is, although what it reads is other now.
+        also_deployed: readers whose code here waits for a decision, and would be in force with this; of a dry run.
         shown: by dataset how many batches readers are shown that were current before, as of one that was killed.
         run: under which the publish is recorded; "" where nothing was published.
     """
@@ -71,6 +73,7 @@ class Evolution:
     lacking: dict[str, dict[str, str]] = field(default_factory=dict)
     held: dict[str, dict[str, str]] = field(default_factory=dict)
     shown: dict[str, int] = field(default_factory=dict)
+    also_deployed: list[str] = field(default_factory=list)
 
     def tell(self, built: EnvironmentWork) -> None:
         """Take over what was built in the environment."""
@@ -85,7 +88,7 @@ class Evolution:
             "dataset": self.dataset, "reasons": list(self.reasons), "due": self.due, "rewritten": self.rewritten,
             "computed": self.computed, "taken": self.taken, "partitions": self.partitions, "run": self.run or None,
             "follows": self.follows, "waiting": self.waiting, "lacking": self.lacking,
-            "held": self.held, "shown": self.shown,
+            "held": self.held, "shown": self.shown, "also_deployed": self.also_deployed,
         }  # fmt: skip
 
 
@@ -236,6 +239,9 @@ def _find(opened: OpenEnvironment, done: Evolution, *, rewrite: bool) -> None:
     reached = with_downstream(graph, dataset, keys, None, members=opened.members, now=pendulum.now("UTC"))
     done.rewritten = {name: len(paths) for name, paths in rewritable.items()}
     done.held = plan.held()
+    decisions = Plans(opened.connection, graph, opened.members).look(pendulum.now("UTC")).decisions
+    readers = set(wanted.datasets) - {dataset.name}
+    done.also_deployed = sorted({change.dataset for change in decisions} & readers)
     following = {
         name: {key.path for key in partitions} - {*done.due.get(name, ()), *rewritable.get(name, ())}
         for name, partitions in reached.items() if name != dataset.name
@@ -268,6 +274,8 @@ def show(console: Console, done: Evolution, *, dry_run: bool) -> None:
             console.print(f"  {name}: {counted(count, 'partition')} {verb}", highlight=False)
     for name, count in done.follows.items():
         console.print(f"  {name}: at most {counted(count, 'partition')} would be computed, as it reads that")
+    for name in done.also_deployed:
+        console.print(f"  {name}: its code here, which waits for a decision (varve plan), would be deployed with this")
     misses = [
         ("left as it is", done.held), ("cannot be computed now", done.waiting),
         ("readers have, and would lose" if dry_run else "readers miss", done.lacking),

@@ -13,6 +13,7 @@ from varve.cli.context import chosen_graph, chosen_settings
 from varve.cli.plan.open_plan import opened_plan
 from varve.cli.selection import by_column, dataset_named, matching, refuse_of_others, spelt_out, who
 from varve.model.errors import VarveError, counted, some
+from varve.planning.judgement.code import MadeBy
 from varve.planning.judgement.facts import NOTHING
 from varve.planning.judgement.judgement import State
 from varve.planning.readers import Keys
@@ -72,7 +73,9 @@ def accept(name: str, words: Sequence[str], *, reason: str) -> dict[str, Any]:
                 "changed. `varve why` says what a partition is made from."
             )
         Acceptances(open_plan.connection).add(accepted, reason=reason, owner=who())
-    return _values(dataset, accepted, reason)
+        paths = {each.path for each in accepted}
+        of_other_code = sorted(path for path in paths if facts[path].made_by == MadeBy.OTHER)
+    return _values(dataset, accepted, reason) | {"of_other_code": of_other_code}
 
 
 def take_back(name: str, words: Sequence[str]) -> dict[str, Any]:
@@ -95,6 +98,12 @@ def show(console: Console, values: Mapping[str, Any]) -> None:
     for partition in values.get("accepted", ()):
         changed = some([f"{read['dataset']} {read['partition']}" for read in partition["changed"]], limit=3)
         console.print(f"{partition['partition']}: accepted, although {changed} changed", markup=False, highlight=False)
+    if others := values.get("of_other_code", ()):
+        console.print(
+            f"{some(others, limit=3)}: still out of date, as made by other code than is deployed: `varve plan` and "
+            "`varve apply` decide about that.",
+            markup=False, highlight=False,
+        )  # fmt: skip
     for path in values.get("taken_back", ()):
         console.print(f"{path}: stale again where an input has changed", markup=False, highlight=False)
 

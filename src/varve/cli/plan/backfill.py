@@ -16,9 +16,10 @@ from varve.cli.context import chosen_graph, chosen_settings
 from varve.cli.plan.open_plan import opened_plan
 from varve.cli.printing import Table
 from varve.cli.selection import by_column, dataset_named, refuse_of_others, spelt_out, who
-from varve.model.errors import UnknownPartition, VarveError, counted
+from varve.model.errors import UnknownPartition, VarveError, counted, some
 from varve.planning import run_requests
 from varve.planning.backfill import selected, with_downstream
+from varve.planning.judgement.judgement import State
 from varve.services.postgres import connect
 
 if TYPE_CHECKING:
@@ -29,6 +30,11 @@ if TYPE_CHECKING:
     from varve.cli.plan.open_plan import OpenPlan
     from varve.model.dataset import Dataset
     from varve.model.partitions.key import PartitionKey
+    from varve.planning.judgement.judgement import Judgement
+
+_HELD_UP = {State.WAITING, State.ON_HOLD, State.FAILED, State.BACKING_OFF}
+# So many different reasons of one backfill are printed.
+_MOST_REASONS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,9 +148,9 @@ def start(parts: Sequence[BackfillPart], accepted: Sequence[AcceptedInput], *, r
 
 
 def listed() -> list[dict[str, Any]]:
-    """Return all backfills as plain values, the newest first."""
+    """Return all backfills as plain values, the newest first; of those that run, what holds up partitions."""
     with _backfills() as backfills:
-        return [
+        rows: list[dict[str, Any]] = [
             {
                 "number": backfill.number,
                 "state": backfill.state,
@@ -153,9 +159,34 @@ def listed() -> list[dict[str, Any]]:
                 "created_at": backfill.created_at.isoformat(timespec="seconds"),
                 "marked": dict(backfill.marked),
                 "left": dict(backfill.left),
+                "held_up": [],
             }
             for backfill in backfills.listed()
         ]
+    if running := [row for row in rows if row["state"] == "running" and any(row["left"].values())]:
+        with opened_plan() as open_plan:
+            judgements = open_plan.plan().judgements
+            for row in running:
+                row["held_up"] = _held_up(open_plan, row["number"], row["left"], judgements)
+    return rows
+
+
+def _held_up(
+    open_plan: OpenPlan, number: int, left: Mapping[str, int], judgements: Mapping[str, Mapping[str, Judgement]]
+) -> list[dict[str, Any]]:
+    """The partitions of a backfill that no sensor launches now, together where they wait for the same reason."""
+    paths_by_reason: dict[tuple[str, str, str], list[str]] = {}
+    for name in left:
+        for path, fact in sorted(open_plan.facts.of(name, None).items()):
+            judgement = judgements.get(name, {}).get(path)
+            is_marked = any(mark.backfill == number for mark in fact.marks)
+            if is_marked and judgement is not None and judgement.state in _HELD_UP and not judgement.pending:
+                reason = (name, judgement.state.value, judgement.reason)
+                paths_by_reason.setdefault(reason, []).append(path)
+    return [
+        {"dataset": name, "state": state, "reason": reason, "partitions": paths}
+        for (name, state, reason), paths in paths_by_reason.items()
+    ]
 
 
 def change(console: Console, number: int, how: str) -> None:
@@ -220,6 +251,15 @@ def show_listed(console: Console, backfills: Sequence[Mapping[str, Any]]) -> Non
             row["created_at"],
         )  # fmt: skip
     console.print(table if backfills else "There are no backfills.")
+    for row in backfills:
+        for held_up in row["held_up"][:_MOST_REASONS]:
+            paths = some(held_up["partitions"], limit=2)
+            console.print(
+                f"Backfill {row['number']}: {held_up['dataset']} {paths}: {held_up['state']}: {held_up['reason']}.",
+                markup=False, highlight=False, soft_wrap=True,
+            )  # fmt: skip
+        if more := len(row["held_up"][_MOST_REASONS:]):
+            console.print(f"Backfill {row['number']}: {more:,} more such reasons; --json has all.", highlight=False)
 
 
 def _by_column(dataset: Dataset, words: Sequence[str]) -> dict[str, str]:

@@ -6,6 +6,7 @@ Not here: the rules for what is rejected (varve/planning/arrivals/arrivals.py), 
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ import pendulum
 import psycopg
 
 from varve.catalog.rejected import RejectedArrivals, rejected_rows
+from varve.model.errors import counted
 from varve.planning.arrivals.landing_file import RejectionKind
 
 if TYPE_CHECKING:
@@ -97,6 +99,8 @@ def left_out_values(
 
 def show_rejected(console: Console, rejected: Sequence[Mapping[str, Any]]) -> None:
     """Print the rejected arrivals."""
+    past = Counter(arrival["dataset"] for arrival in rejected if arrival["kind"] == RejectionKind.PAST)
+    rejected = [arrival for arrival in rejected if arrival["kind"] != RejectionKind.PAST]
     for arrival in rejected[:_LISTED]:
         word = "early" if arrival["kind"] == RejectionKind.EARLY else f"rejected ({arrival['kind']})"
         dataset, uri, reason = arrival["dataset"], arrival["uri"], arrival["reason"]
@@ -107,6 +111,10 @@ def show_rejected(console: Console, rejected: Sequence[Mapping[str, Any]]) -> No
         console.print(text, markup=False, highlight=False, soft_wrap=True)
     if len(rejected) > _LISTED:
         console.print(f"and {len(rejected) - _LISTED:,} more that are not taken; --json lists them all.")
+    for dataset, count in sorted(past.items()):
+        files = f"{counted(count, 'arrival')} {'was' if count == 1 else 'were'} there in time"
+        text = f"past: {dataset}: {files}, and the retention is over; --json lists them all."
+        console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def show_left_out(console: Console, left_out: Sequence[Mapping[str, Any]]) -> None:

@@ -38,7 +38,11 @@ def arrival_check(dataset: Dataset, project: Project) -> dg.AssetChecksDefinitio
 
 
 def checked(key: dg.AssetKey, arrivals: Sequence[Rejected]) -> dg.AssetCheckResult:
-    """Return the result of the check: it fails where an arrival is rejected. Early arrivals are taken later."""
+    """Return the result of the check: it fails where an arrival is rejected.
+
+    Early arrivals are taken later, and those whose retention is over were there in time.
+    """
+    arrivals = [arrival for arrival in arrivals if arrival.kind is not RejectionKind.PAST]
     rejected = [arrival for arrival in arrivals if arrival.kind is not RejectionKind.EARLY]
     early = len(arrivals) - len(rejected)
     summary = (

@@ -213,8 +213,13 @@ class Sorter:
             round(file.changed_at, 6), until, self.declared,
         )  # fmt: skip
 
-    def not_there(self, key: PartitionKey) -> tuple[RejectionKind, str, float | None] | None:
-        """Why a partition cannot be taken now, as (kind, reason, from when it can, in seconds); None where it can."""
+    def not_there(
+        self, key: PartitionKey, changed_at: float | None = None
+    ) -> tuple[RejectionKind, str, float | None] | None:
+        """Why a partition cannot be taken now, as (kind, reason, from when it can, in seconds); None where it can.
+
+        `changed_at`: since when what would be taken is as it is, which is past where it was there in time.
+        """
         partitioning, time = self.dataset.partitioning, self.dataset.partitioning.time
         if not partitioning.exists(key, self.members):
             return RejectionKind.NO_KEY, f"{key} has a key that no dynamic set has; `varve keys add` adds one", None
@@ -230,7 +235,9 @@ class Sorter:
         if window_state(time, start, self.now) is WindowState.UPCOMING:
             begins = there_from(time, start)
             return RejectionKind.EARLY, f"{why.split(',')[0]}; it is taken at {time.shown(begins)}", float(begins)
-        return RejectionKind.OUTSIDE, f"{key}: {why}", None
+        retention = self.dataset.policy.retention
+        was_in_time = retention is not None and changed_at and kept_from(time, retention, changed_at) <= start < end
+        return RejectionKind.PAST if was_in_time else RejectionKind.OUTSIDE, f"{key}: {why}", None
 
     @cached_property
     def _there(self) -> tuple[int, int]:
@@ -255,7 +262,7 @@ class Sorter:
             return self.rejected(file, RejectionKind.OUTSIDE, str(error))
         except UnknownPartition as error:
             return self.rejected(file, RejectionKind.NO_KEY, str(error))
-        reason = self.not_there(key)
+        reason = self.not_there(key, file.changed_at)
         return key if reason is None else self.rejected(file, reason[0], reason[1], key, reason[2])
 
     def _named(self, file: LandingFile) -> PartitionKey | None:

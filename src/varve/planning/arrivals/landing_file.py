@@ -21,6 +21,7 @@ class RejectionKind(StrEnum):
     SETTLING = "settling"
     HALF_WRITTEN = "half written"
     OUTSIDE = "outside"
+    PAST = "past"
     NO_KEY = "no key"
     FORMAT = "unknown format"
     CONTENT = "content"

@@ -34,8 +34,9 @@ LOOKED_AT_NO_MORE = "looked at no more; when it was last: "
 _CALENDAR_SECONDS = 30 * 86_400
 # After so many attempts in a row that came to nothing people are told that a service is away; the first may be chance.
 _OUTAGES = 3
-# Rejections that end by themselves as time passes, or that only repeat what another file of the partition has.
-_NO_ALERT = {RejectionKind.EARLY, RejectionKind.SETTLING}
+# Rejections that end by themselves as time passes, or that only repeat what another file of the partition has. And what
+# was there in time, and is past its retention by now.
+_NO_ALERT = {RejectionKind.EARLY, RejectionKind.SETTLING, RejectionKind.PAST}
 
 
 class AlertKind(StrEnum):

@@ -58,7 +58,7 @@ def pin(
         raise MissingUpstream(
             f"{build.dataset} {some(build.partitions, limit=2)} reads {len(wanted)} partitions of {upstream}, of which "
             f"{len(missing)} have no batch yet: {some(missing)}. {NOTHING_LOST} "
-            f"{_remedy(upstream, missing, is_past)}"
+            f"{_remedy(upstream, missing, is_past, others_are_there=len(missing) < len(wanted))}"
         )
     for partition, keys in keys_by_partition.items():
         for key in keys:
@@ -77,11 +77,23 @@ def _past_retention(upstream: Dataset) -> Callable[[PartitionKey], bool]:
     return lambda key: timing.is_over(timing.window_end(key))
 
 
-def _remedy(upstream: Dataset, missing: Sequence[PartitionKey], is_past: Callable[[PartitionKey], bool]) -> str:
+def _remedy(
+    upstream: Dataset,
+    missing: Sequence[PartitionKey],
+    is_past: Callable[[PartitionKey], bool],
+    *,
+    others_are_there: bool,
+) -> str:
     """What to do about partitions that are not there; none comes any more whose retention is over."""
     past, others = [key for key in missing if is_past(key)], [key for key in missing if not is_past(key)]
     if not past:
         return how_to_make(upstream, missing)
+    if not (others or others_are_there):
+        return (
+            f"{some(past)} will not come, as the retention of {upstream} is over, and nothing else is read of it: this "
+            "is not computed any more. What was made of it stays; a longer RETENTION, and then `varve rollback` of "
+            f"{upstream}, brings back what no sweep has taken."
+        )
     return (
         f"{some(past)} will not come, as the retention of {upstream} is over: only a declaration that waits for fewer "
         f"of them, such as WAIT AT LEAST 1, goes without. {how_to_make(upstream, others) if others else ''}"

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from varve.model.partitions.key import PartitionKey
     from varve.planning.judgement.judgement import Judgement
 
-_HELD_UP = {State.WAITING, State.ON_HOLD, State.FAILED, State.BACKING_OFF}
+_HELD_UP = {State.WAITING, State.ON_HOLD, State.FAILED}
 # So many different reasons of one backfill are printed.
 _MOST_REASONS = 5
 

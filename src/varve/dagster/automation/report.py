@@ -19,6 +19,7 @@ from varve.dagster.automation.planner_facts import limits_of
 from varve.dagster.automation.reconciling import looked_up
 from varve.model.errors import counted, some
 from varve.planning.arrivals.arrivals import Rejected
+from varve.planning.arrivals.landing_file import RejectionKind
 from varve.planning.graph import Graph
 from varve.planning.judgement.judgement import State
 from varve.planning.operations.heat import WORST_FIRST, heat
@@ -108,7 +109,9 @@ def look(graph: Graph, instance: dg.DagsterInstance, settings: Settings) -> tupl
             graph, facts, now=pendulum.now("UTC"), members=members, limits=limits_of(settings), codes=facts.codes,
             fatal=(psycopg.Error,),
         )  # fmt: skip
-        return plan, RejectedArrivals(connection).all()
+        # What was there in time, and is past its retention now, is no news.
+        untaken = RejectedArrivals(connection).all()
+        return plan, [(name, arrival) for name, arrival in untaken if arrival.kind is not RejectionKind.PAST]
 
 
 def listed(rejected: Sequence[tuple[str, Rejected]]) -> str:

@@ -29,6 +29,7 @@ from varve.cli.problems.rejected import left_out_values, rejected_values
 from varve.dagster.automation.planner_facts import limits_of
 from varve.dagster.automation.reconciling import looked_up
 from varve.dagster.instance import open_instance
+from varve.planning.arrivals.landing_file import RejectionKind
 from varve.planning.operations.heat import due_runs, heat_of_dataset
 from varve.planning.reconcile import Planner, with_settled
 
@@ -180,8 +181,9 @@ class JudgedPlan:
                 name: facts.existing_partitions(name)
                 for name in (graph.datasets if changed is None else changed.keys() & graph.datasets.keys())
             }
+            rejected = [row for row in rejected_values(connection) if row["kind"] != RejectionKind.PAST]
             problems = {
-                "rejected": rejected_values(connection), "left_out": left_out_values(connection),
+                "rejected": rejected, "left_out": left_out_values(connection),
                 "alerts": open_alert_values(connection), "broken": broken_values(graph.broken),
                 "not_judged": dict(plan.failed),
             }  # fmt: skip

@@ -50,10 +50,14 @@ def test_the_reason_of_a_backfill() -> None:
     console = opened()
     row = {
         "number": 1, "state": "running", "marked": {"shop.sales": 2}, "left": {}, "reason": TEXT, "owner": "ann",
-        "created_at": "2026-11-02",
+        "created_at": "2026-11-02", "held_up": [],
     }  # fmt: skip
     backfill.show_listed(console, [row])
     assert TEXT in printed(console)
+    console = opened()
+    held_up = {"dataset": "shop.sales", "partitions": ["day=2026-11-01"], "state": "failed", "reason": TEXT}
+    backfill.show_listed(console, [row | {"reason": "", "held_up": [held_up]}])
+    assert f"failed: {TEXT}." in printed(console)
 
 
 def test_keys_in_tasks_and_dimensions() -> None:

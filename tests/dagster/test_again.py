@@ -24,6 +24,7 @@ from varve.planning.requested import AGAIN_TAG, FORMER_AGAIN_TAG, PARENT_TAG, RE
 if TYPE_CHECKING:
     from tests.support.workbench import Workbench
     from varve.dagster.assets.datasets import DatasetAsset
+    from varve.model.dataset import Dataset
 
 __all__ = ["project"]
 pytestmark = pytest.mark.spark
@@ -48,6 +49,16 @@ def current(workbench: Workbench, assets: list[DatasetAsset], name: str) -> int:
     return workbench.current(dataset)[PATH].batch_id.millis
 
 
+def roll_back(workbench: Workbench, dataset: Dataset, batch: int) -> None:
+    """A person makes an earlier batch of the day current."""
+    catalog = workbench.catalog()
+    key = dataset.partitioning.from_path(PATH)
+    build = catalog.lock_partitions(dataset, [key], run_id="rollback")
+    catalog.repoint(build, {key: BatchId(batch)})
+    catalog.release(build)
+    catalog.connection.close()
+
+
 def test_a_rolled_back_input_brings_the_earlier_batch_back(
     workbench: Workbench, project: tuple[str, list[DatasetAsset]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -70,11 +81,8 @@ def test_a_rolled_back_input_brings_the_earlier_batch_back(
     planned(assets, sales)
     third = current(workbench, assets, sales)
     assert third > second
+    roll_back(workbench, source, first_input)
     catalog = workbench.catalog()
-    key = source.partitioning.from_path(PATH)
-    build = catalog.lock_partitions(source, [key], run_id="rollback")
-    catalog.repoint(build, {key: BatchId(first_input)})
-    catalog.release(build)
     # So it is in a run that an earlier version has asked for, which still waited in Dagster's queue.
     run_result = planned(assets, sales, tag=FORMER_AGAIN_TAG)
     assert current(workbench, assets, sales) == second
@@ -133,12 +141,7 @@ def test_an_earlier_batch_comes_back_only_where_it_is_as_is_expected_now(
     assert materialise(assets, receipts, DAY, DAY).success
     planned(assets, sales)
     later = current(workbench, assets, sales)
-    catalog = workbench.catalog()
-    key = source.partitioning.from_path(PATH)
-    build = catalog.lock_partitions(source, [key], run_id="rollback")
-    catalog.repoint(build, {key: BatchId(first_input)})
-    catalog.release(build)
-    catalog.connection.close()
+    roll_back(workbench, source, first_input)
     stricter = files(db, f"default.{db}_dumps", expected)
     (before,) = [asset for asset in assets if asset.dataset.name == sales]
     (after,) = [asset for asset in stricter if asset.dataset.name == sales]
@@ -170,12 +173,7 @@ def test_an_earlier_batch_that_somebody_has_deleted_or_damaged_is_computed_again
     assert materialise(assets, receipts, DAY, DAY).success
     planned(assets, sales)
     later = current(workbench, assets, sales)
-    catalog = workbench.catalog()
-    key = source.partitioning.from_path(PATH)
-    build = catalog.lock_partitions(source, [key], run_id="rollback")
-    catalog.repoint(build, {key: BatchId(first_input)})
-    catalog.release(build)
-    catalog.connection.close()
+    roll_back(workbench, source, first_input)
     if damage == "deleted":
         shutil.rmtree(folder)
     else:

@@ -56,8 +56,9 @@ def as_dagster_failure(context: dg.AssetExecutionContext | dg.InputContext | dg.
     try:
         yield
     except (dg.DagsterExecutionInterruptedError, KeyboardInterrupt):
-        if is_cancelled(step_of(context)):
-            raise interruption(step_of(context)) from None
+        # Without a policy nothing is tried again, and nobody need be asked: Dagster's storage may be what is away.
+        if has_retry_policy(step := step_of(context)) and is_cancelled(step):
+            raise interruption(step) from None
         raise
     except VarveError as error:
         # The message is complete; a chain of tracebacks would bury it.

@@ -86,14 +86,41 @@ def test_other_code_does_not_cost_a_week_its_days_either() -> None:
     assert simulation.reason("t.weekly", FIRST).startswith("made by other code than is deployed, but t.sales day=2024-")
 
 
-def test_a_partition_that_waits_for_what_will_not_come_says_so() -> None:
+def test_a_batch_that_waits_for_what_will_not_come_is_on_hold() -> None:
     simulation = a_week(Wait())
     simulation.mark("t.weekly", FIRST, "wrong clocks")
     assert simulation.tick().runs == ()
+    assert simulation.states("t.weekly") == {FIRST: State.ON_HOLD}
     assert simulation.reason("t.weekly", FIRST) == (
-        "dirty: wrong clocks, and waits: t.sales: 6 of 7 there; waits for 7, though 1 of the others will not come, "
-        "past its retention"
+        "dirty: wrong clocks, but its batch stays: t.sales: 6 of 7 there; waits for 7, though 1 of the others will not "
+        "come, past its retention"
     )
+
+
+@pytest.mark.parametrize("wait", [Wait(), *TOLERANT])
+def test_other_code_of_a_week_whose_days_are_all_past_is_on_hold_for_good(wait: Wait) -> None:
+    simulation = a_week(wait)
+    until_retired(simulation, 8)
+    simulation.codes = {"t.weekly": CodeState("2", "2")}
+    simulation.set("t.weekly", FIRST, made_by=MadeBy.OTHER)
+    assert simulation.tick().runs == ()
+    assert simulation.states("t.weekly") == {FIRST: State.ON_HOLD}
+    assert "7 of the others will not come, past their retention" in simulation.reason("t.weekly", FIRST)
+
+
+def test_a_batch_waits_for_days_that_may_still_come() -> None:
+    """Of the two that are missing one was taken away by a person, and may be sent again."""
+    simulation = world({SALES: [], WEEKLY: [Reads(SALES, wait=Wait(at_least=6))]}, days=7.5)
+    for day in DAYS:
+        simulation.arrive("t.sales", day, "a1")
+    simulation.until_quiet()
+    until_retired(simulation, 24)
+    simulation.set("t.sales", DAYS[6], arrival="", arrived=0.0)
+    simulation.withdraw("t.sales", DAYS[6])
+    simulation.mark("t.weekly", FIRST, "wrong clocks")
+    assert simulation.states("t.weekly") == {FIRST: State.WAITING}
+    until_retired(simulation, 1)
+    assert simulation.states("t.weekly") == {FIRST: State.ON_HOLD}
 
 
 def test_it_says_so_as_soon_as_a_day_that_never_came_is_past_its_retention() -> None:

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from varve.planning.judgement.judgement import Judgement
 
 
+# After every deadline.
+_END_OF_TIME = dt.datetime.max.replace(tzinfo=dt.UTC)
+
+
 class Read(NamedTuple):
     """What a partition reads of one upstream: the paths, their facts, and the judgements of those not settled.
 
@@ -53,6 +57,7 @@ class Inputs:
         "changed",
         "inputs",
         "late",
+        "never_ready",
         "newest",
         "newest_rows",
         "past",
@@ -66,6 +71,8 @@ class Inputs:
         self, dataset: Dataset, path: str, fact: Fact, reads: Sequence[Read], *, now: float, window_end: float | None
     ) -> None:
         self.unready = ""
+        # Whether it stays unready, whatever comes: too many of the missing inputs are past their retention.
+        self.never_ready = False
         self.until: float | None = None
         # When the newest of its inputs was published, and since when one has the rows that it has.
         self.newest = self.newest_rows = 0.0
@@ -175,17 +182,18 @@ class Inputs:
         if present == len(read.wanted):
             return True
         deadline = read.wait.deadline
-        wait_verdict = verdict(
-            read.wait,
-            wanted=len(read.wanted),
-            present=present,
-            window_end=None if window_end is None else instant(window_end),
-            now=instant(now),
-        )
+        end = None if window_end is None else instant(window_end)
+        wait_verdict = verdict(read.wait, wanted=len(read.wanted), present=present, window_end=end, now=instant(now))
         if deadline is not None and window_end is not None and now < window_end + deadline.total_seconds():
             self.until = min(self.until or float("inf"), window_end + deadline.total_seconds())
         if not wait_verdict.ready:
-            self.unready = f"{read.source}: {wait_verdict.reason}{_will_not_come(past)}"
+            at_most = len(read.wanted) - past
+            at_best = verdict(
+                read.wait, wanted=len(read.wanted), present=at_most, window_end=end, now=_END_OF_TIME
+            ).ready
+            if not (at_best and self.never_ready):
+                self.unready = f"{read.source}: {wait_verdict.reason}{_will_not_come(past)}"
+            self.never_ready |= not at_best
         return wait_verdict.ready
 
 

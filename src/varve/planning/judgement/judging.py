@@ -106,6 +106,8 @@ def judge(  # noqa: PLR0911, PLR0912 - one for each state
         return Judgement(State.MISSING, "it reads nothing: it runs by schedules, by hand and in backfills")
     if cause.on_hold:
         return Judgement(State.ON_HOLD, cause.reason)
+    if inputs.unready and inputs.never_ready and fact.batch:
+        return Judgement(State.ON_HOLD, f"{cause.reason}, but its batch stays: {inputs.unready}")
     if inputs.unready:
         has_nothing = not (fact.batch or fact.marks or inputs.inputs or inputs.pending)
         return Judgement(

@@ -187,14 +187,16 @@ class Inputs:
         if deadline is not None and window_end is not None and now < window_end + deadline.total_seconds():
             self.until = min(self.until or float("inf"), window_end + deadline.total_seconds())
         if not wait_verdict.ready:
-            at_most = len(read.wanted) - past
-            at_best = verdict(
-                read.wait, wanted=len(read.wanted), present=at_most, window_end=end, now=_END_OF_TIME
-            ).ready
-            if not (at_best and self.never_ready):
-                self.unready = f"{read.source}: {wait_verdict.reason}{_will_not_come(past)}"
-            self.never_ready |= not at_best
+            self._note_unready(read, f"{read.source}: {wait_verdict.reason}{_will_not_come(past)}", past, end)
         return wait_verdict.ready
+
+    def _note_unready(self, read: Read, reason: str, past: int, end: dt.datetime | None) -> None:
+        """Note why it waits; what will never be there comes before what may come."""
+        wanted = len(read.wanted)
+        never = not verdict(read.wait, wanted=wanted, present=wanted - past, window_end=end, now=_END_OF_TIME).ready
+        if never or not self.never_ready:
+            self.unready = reason
+        self.never_ready |= never
 
 
 def _will_not_come(past: int) -> str:

@@ -40,11 +40,16 @@ LOOKED_AT = 5_000_000
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How failures are retried, and how many partitions a run may have and a tick may judge."""
+    """How failures are retried, and how many partitions a run may have and a tick may judge.
+
+    Attributes:
+        may_empty: whether a batch of whose inputs none is a partition any more is followed by an empty one.
+    """
 
     patience: RetryLimits = field(default_factory=RetryLimits)
     partitions_per_run: int = 1_000
     looked_at: int = LOOKED_AT
+    may_empty: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +207,7 @@ class Tick:
                 refreshed_since=timing.refreshed_since(window_end),
                 code=code,
                 scheduled_at=timing.scheduled_at(keys.key(path), fact.batch, code.since),
+                may_empty=self._limits.may_empty,
             )
             if (later := timing.there_from(keys.key(path))) is not None:
                 judgement = _not_there(judgement, later)

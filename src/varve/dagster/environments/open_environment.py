@@ -159,7 +159,8 @@ class OpenEnvironment:
         now, members = pendulum.now("UTC"), self.members
         settings = self.project.settings
         facts = EnvironmentFacts(self.connection, self.name, self.graph, living(self.connection, self.name))
-        limits = limits_of(settings)
+        # What is emptied here nobody loses: a promotion shows it first.
+        limits = replace(limits_of(settings), may_empty=True)
         planner = Planner(self.graph, limits if self.backs_off else replace(limits, patience=_AT_ONCE))
         first_seen = CodeStates(self.connection).first_seen(self.graph)
         codes = codes_of(self.graph, first_seen, facts.earlier_code.boundaries)

@@ -55,8 +55,10 @@ class Inputs:
         "_new",
         "accepted",
         "changed",
+        "emptied",
         "inputs",
         "late",
+        "may_empty",
         "never_ready",
         "newest",
         "newest_rows",
@@ -68,7 +70,15 @@ class Inputs:
     )
 
     def __init__(
-        self, dataset: Dataset, path: str, fact: Fact, reads: Sequence[Read], *, now: float, window_end: float | None
+        self,
+        dataset: Dataset,
+        path: str,
+        fact: Fact,
+        reads: Sequence[Read],
+        *,
+        now: float,
+        window_end: float | None,
+        may_empty: bool = False,
     ) -> None:
         self.unready = ""
         # Whether it stays unready, whatever comes: too many of the missing inputs are past their retention.
@@ -109,6 +119,9 @@ class Inputs:
             if whole and fact.batch and name[0] not in not_followed and not self._is_accepted(*name, "")
         ]  # fmt: skip
         self.changed = ChangedInputs(frozenset(self._new), frozenset(gone))
+        self.may_empty = may_empty
+        # Whether what it was made of is no partition any more, and nothing else is read; retention alone empties none.
+        self.emptied = not (self.inputs or self.unready) and any(not _retired(name, reads) for name in gone)
 
     def _landed(
         self, dataset: Dataset, path: str, fact: Fact, trace: Mapping[tuple[str, str], str], seen: set[tuple[str, str]]
@@ -197,6 +210,12 @@ class Inputs:
         if never or not self.never_ready:
             self.unready = reason
         self.never_ready |= never
+
+
+def _retired(name: InputName, reads: Sequence[Read]) -> bool:
+    """Whether the retention of an input is over, or its dataset is not read any more."""
+    of_source = [read for read in reads if read.source == name.source]
+    return not of_source or any(read.is_past is not None and read.is_past(name.path) for read in of_source)
 
 
 def _will_not_come(past: int) -> str:

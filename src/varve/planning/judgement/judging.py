@@ -58,6 +58,7 @@ class RetryLimits:
 
 _AWAY = "what it needs was away, full or in use"
 _BY_EARLIER_CODE = "; by earlier code, which stays for windows before the boundary of FORWARD FROM"
+_EMPTY_OR_KEEP = "`varve backfill start` computes it without, `varve accept` keeps it as it is"
 _OUTDATED = "made by other code than is deployed"
 _OUTDATED_ON_HOLD = f"{_OUTDATED}; `varve apply --rebuild` or `--forward-from` decides what follows"
 
@@ -74,12 +75,14 @@ def judge(  # noqa: PLR0911, PLR0912 - one for each state
     refreshed_since: float | None = None,
     code: CodeState = SAME_CODE,
     scheduled_at: float | None = None,
+    may_empty: bool = False,
 ) -> Judgement:
     """The judgement of one partition that the graph has.
 
     `window_end` is where its window ends, if that matters; `refreshed_since` when the last window was complete, for one
     of the newest of a dataset that refreshes them; `code` says which code of the dataset is deployed;
-    `scheduled_at` when its schedule lets it be computed, if not now.
+    `scheduled_at` when its schedule lets it be computed, if not now; `may_empty` whether a batch of whose inputs none
+    is a partition any more is followed by an empty one.
     """
     if fact.run:
         away = _last_outages(fact.failures)
@@ -88,7 +91,7 @@ def judge(  # noqa: PLR0911, PLR0912 - one for each state
         at = instant(code.since).isoformat(timespec="seconds")
         reason = f"its window was over when its dataset was first deployed, {at}, and CATCHUP is OFF"
         return Judgement(State.MISSING, f"{reason}; `varve backfill` computes it")
-    inputs = Inputs(dataset, path, fact, reads, now=now, window_end=window_end)
+    inputs = Inputs(dataset, path, fact, reads, now=now, window_end=window_end, may_empty=may_empty)
     if dataset.rejected_of:
         return _rejected_rows(dataset, fact, pending=bool(inputs.pending))
     if dataset.of_project:
@@ -240,11 +243,14 @@ def _changed(dataset: Dataset, fact: Fact, inputs: Inputs, *, alone: bool) -> _C
         wanted = inputs.inputs or inputs.unready or alone
         return _ComputeReason(_first_batch(dataset, inputs)) if wanted else None
     # A dataset that reads nothing any more follows nothing.
-    if not inputs.changed or not (inputs.inputs or inputs.unready):
+    if not inputs.changed or not (inputs.inputs or inputs.unready or inputs.emptied):
         return None
     if dataset.arrives and not inputs.unready:
         return _ComputeReason(f"changed in {dataset.external}" if dataset.external else f"{dataset.table} {RE_SENT}")
     change = inputs.changed.in_words(dataset, len(inputs.inputs))
+    if inputs.emptied and not inputs.may_empty:
+        # A slip in a declaration must not empty what reads it: that is for a person to say.
+        return _ComputeReason(f"{change}, and nothing else is read; {_EMPTY_OR_KEEP}", on_hold=True)
     if dataset.policy.on_upstream_change is OnUpstreamChange.HOLD:
         return _ComputeReason(f"{change}, and its policy is to hold", on_hold=True)
     return _ComputeReason(change, changed=inputs.changed)

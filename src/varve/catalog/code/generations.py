@@ -54,7 +54,15 @@ _ELSEWHERE = """
     where d.store <> t.store
 """
 _STORES = "select distinct store from varve.generation"
-_ALL = "select number, store, declaration from varve.generation where dataset = %s order by number desc"
+# How many partitions each has kept that this code has made: a generation that was begun and given up has none.
+_ALL = """
+    select g.number, g.store, g.declaration, (
+        select count(distinct b.partition) from varve.batch b
+        where (b.dataset, b.generation) = (g.dataset, g.number) and b.code_version = %(code)s
+          and b.state in ('published', 'retired') and b.swept_at is null)
+    from varve.generation g where g.dataset = %(dataset)s order by g.number desc
+"""
+_KNOWN = "select store, declaration from varve.generation where (dataset, number) = (%s, %s)"
 _BEGIN = "insert into varve.generation (dataset, number, store, declaration) values (%s, %s, %s, %s)"
 _ENTERED = "select dataset, generation from varve.environment_generation where environment = %s"
 _ENTER = """
@@ -212,7 +220,8 @@ class Generations:
             number: int = published.generation
             before: Mapping[str, Any] = published.declaration
             if begins_generation(published.shape, shape_of(dataset)):
-                number, before = self._fitting(dataset, entered.get(name), shown=published.generation)
+                code = graph.code_versions.get(name, "")
+                number, before = self._fitting(dataset, code, entered.get(name), shown=published.generation)
             if number or published.generation or name in entered:
                 declared = Jsonb(full_declaration(dataset, before))
                 self.connection.execute(_ENTER, (environment, name, number, declared))
@@ -253,9 +262,9 @@ class Generations:
 
     def known(self, name: str, number: int) -> PublishedDataset:
         """A generation of a dataset as it was published last. Raises VarveError where the catalog has none of it."""
-        for known, store, declared in self.connection.execute(_ALL, (name,)):
-            if known == number:
-                return PublishedDataset(known, store, declared)
+        row = self.connection.execute(_KNOWN, (name, number)).fetchone()
+        if row is not None:
+            return PublishedDataset(number, *row)
         raise VarveError(f"{name}: the catalog has no generation {number} of it. Nothing was changed.")
 
     def was_shown(self, name: str, number: int) -> bool:
@@ -285,16 +294,19 @@ class Generations:
         """Record that readers of the stores that a dataset has left see nothing of it any more."""
         self.connection.execute(_HIDDEN, (name,))
 
-    def _fitting(self, dataset: Dataset, entered: int | None, *, shown: int) -> tuple[int, Mapping[str, Any]]:
-        """The newest generation that the declaration fits, and its last declaration; a new one where there is none.
+    def _fitting(
+        self, dataset: Dataset, code: str, entered: int | None, *, shown: int
+    ) -> tuple[int, Mapping[str, Any]]:
+        """The generation that the declaration fits, and its last declaration; a new one where there is none.
 
-        Never the one that is `shown`: what is kept of it is the declaration with which it began, and its batches may be
-        of wider types since.
+        Of several the one that has kept the most partitions that this code has made, as those are taken; then the one
+        in which the environment is; then the newest. Never the one that is `shown`: what is kept of it is the
+        declaration with which it began, and its batches may be of wider types since.
         """
         wanted = shape_of(dataset)
-        known = [row for row in self.connection.execute(_ALL, (dataset.name,)) if row[0] != shown]
-        # Which the environment is in comes first: what it has computed stays.
-        for number, store, declared in sorted(known, key=lambda row: (row[0] != entered, -row[0])):
+        rows = self.connection.execute(_ALL, {"dataset": dataset.name, "code": code})
+        known = [row for row in rows if row[0] != shown]
+        for number, store, declared, _ in sorted(known, key=lambda row: (-row[3], row[0] != entered, -row[0])):
             if not begins_generation(Shape(store, columns_of(declared)), wanted):
                 return int(number), declared
         row = self.connection.execute(NEXT_BATCH_ID).fetchone()

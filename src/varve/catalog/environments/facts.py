@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from varve.catalog.code.generations import Generations, shape_of
 from varve.catalog.environments.earlier_code import EarlierCode
+from varve.catalog.named_files import misnamed
 from varve.catalog.planning.facts import failures_of
 from varve.model.policy import OnCodeChange
 from varve.planning.changes.generation import has_same_partitions
@@ -65,7 +66,7 @@ _CURRENT = """
 _CURRENT += _MADE_BY
 _CURRENT_OF = _CURRENT + " and c.partition = any(%(paths)s)"
 _ARRIVALS = """
-    select a.partition, a.fingerprint from varve.arrival a
+    select a.partition, a.fingerprint, a.uri from varve.arrival a
     join varve.environment_generation g on (g.environment, g.dataset) = (%(environment)s, a.dataset)
     join varve.dataset d on d.dataset = a.dataset and d.generation <> g.generation
     where a.dataset = %(dataset)s and (%(paths)s::text[] is null or a.partition = any(%(paths)s))
@@ -147,8 +148,7 @@ class EnvironmentFacts:
         paths |= {path for path, *_ in self.connection.execute(_FAILURES, self._parameters(dataset, None)).fetchall()}
         if landing:
             # What has arrived anew for a new generation.
-            arrivals = self.connection.execute(_ARRIVALS, self._parameters(dataset, None)).fetchall()
-            paths |= {path for path, _ in arrivals} - self._current_trace_items(dataset).keys()
+            paths |= self._arrivals(dataset, None).keys() - self._current_trace_items(dataset).keys()
         # A trace is stored in the order of sources and partitions.
         sources = [(read.paths, self._current_trace_items(read.source)) for read in sorted(reads)]
         for path, trace, made_by in self._traces.pop(dataset):
@@ -200,7 +200,7 @@ class EnvironmentFacts:
         }  # fmt: skip
         if source:
             # A new generation takes what has arrived anew, where it was not rewritten.
-            for path, fingerprint in self.connection.execute(_ARRIVALS, parameters).fetchall():
+            for path, fingerprint in self._arrivals(dataset, paths).items():
                 if path not in facts:
                     facts[path] = Fact(arrival=fingerprint)
         for path, run in self.in_flight.get(dataset, {}).items():
@@ -210,6 +210,15 @@ class EnvironmentFacts:
         for path, failures in failures_of(self.connection, dataset, failed).items():
             facts[path] = facts.get(path, Fact())._replace(failures=failures)
         return facts | dict(self._decided(facts, parameters))
+
+    def _arrivals(self, dataset: str, paths: Collection[str] | None) -> Mapping[str, str]:
+        """By partition, what has arrived for a new generation.
+
+        Production keeps what its batches were made of, also where that is no file of this declaration.
+        """
+        rows = self.connection.execute(_ARRIVALS, self._parameters(dataset, paths)).fetchall()
+        others = misnamed(self.graph.datasets[dataset], {path: uri for path, _, uri in rows})
+        return {path: fingerprint for path, fingerprint, _ in rows if path not in others}
 
     def _built_anew(self, paths: set[str], parameters: Mapping[str, object]) -> set[str]:
         """Those of the partitions that the environment builds as another generation than has been taken back."""

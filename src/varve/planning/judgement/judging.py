@@ -326,7 +326,8 @@ def _tried(
     alone = sum(failure.together == 1 for failure in failures)
     if alone >= patience.attempts:
         return Judgement(
-            State.FAILED, f"{cause.reason}, but {alone} attempts failed; waits for other inputs, other code or a mark"
+            State.FAILED,
+            f"{cause.reason}, but {alone} attempts failed; waits for other inputs or other code, or `varve backfill start`",
         )
     if (away := _last_outages(tried)) and now < (until := tried[-1].ended + patience.after_outages(away)):
         at = instant(until).isoformat(timespec="seconds")

@@ -22,6 +22,7 @@ from varve.catalog.code.generations import Generations
 from varve.catalog.code.going_forward import GoingForward
 from varve.catalog.code.promotions import PromotionPlan, Promotions
 from varve.catalog.environments.environments import Environments
+from varve.catalog.named_files import misnamed
 from varve.model.errors import CodeNotDeployed, VarveError
 from varve.model.policy import OnCodeChange
 from varve.stores.environments.candidates import Candidates
@@ -249,6 +250,9 @@ class Promoter:
             Generations(self.catalog.connection).move(
                 dataset.name, build.generation, build.batch_id.millis, build.paths
             )
+            # Nothing was made of them for this generation, and nothing can be.
+            files = {path: arrived.uri for path, arrived in self.catalog.arrived_files(dataset.name).items()}
+            self.catalog.departed(dataset.name, sorted(misnamed(dataset, files)))
         self.catalog.register(dataset, build.registered)
         if build.generation is None or not dataset.arrives:
             # A file that a person took back lies in the landing folder, and is not what the new generation has.

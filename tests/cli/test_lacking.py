@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -274,6 +275,11 @@ def test_a_value_that_no_narrower_type_holds_is_named_with_its_partition(shop: S
     # The plan says which command goes, and not `varve apply`, which cannot do it.
     told = " ".join(shop.varve("plan").split())
     assert f"`varve apply` cannot do that. `varve evolve {shop.db}.sales` builds it" in told
+    # Of the others it can, and is told which those are.
+    shop.only_dearer_than(150)
+    told = " ".join(shop.varve("plan").split())
+    (apply,) = re.findall(rf"`varve (apply \d+ {shop.db}.revenue)` does as they declare", told)
+    assert f"{shop.db}.revenue: deployed" in shop.varve(*apply.split())
 
 
 def retyped(shop: Store) -> None:  # noqa: F811

@@ -120,9 +120,12 @@ def show_code_plan(console: Console, plan: CodePlan, *, explain: bool = False) -
             markup=False, highlight=False, soft_wrap=True,
         )  # fmt: skip
     if plan.number is not None and len(evolving) < len(plan.decisions):
+        # Where some need more, an apply of all of them is refused.
+        others = [change.dataset for change in plan.decisions if not _needs_generation(change)] if evolving else []
+        apply = " ".join(["varve apply", str(plan.number), *others])
         console.print(
             f"Plan {plan.number}. Until it is applied, nothing of these datasets is computed here. "
-            f"`varve apply {plan.number}` does as they declare; `--rebuild` computes their partitions again, "
+            f"`{apply}` does as they declare; `--rebuild` computes their partitions again, "
             "`--forward-from DATE` keeps those of earlier windows, `--hold` deploys it and leaves them for later.",
             markup=False, highlight=False, soft_wrap=True,
         )  # fmt: skip

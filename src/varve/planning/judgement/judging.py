@@ -327,7 +327,7 @@ def _tried(
     if alone >= patience.attempts:
         return Judgement(
             State.FAILED,
-            f"{cause.reason}, but {alone} attempts failed; waits for other inputs or other code, or `varve backfill start`",
+            f"{cause.reason}, but {alone} attempts failed; waits for new inputs, other code or `varve backfill start`",
         )
     if (away := _last_outages(tried)) and now < (until := tried[-1].ended + patience.after_outages(away)):
         at = instant(until).isoformat(timespec="seconds")

@@ -40,6 +40,17 @@ TILLS = """CREATE DATASET {db}.tills (cents BIGINT)
 EXTERNAL OPTIONS (source = 'landing', files = '{{till}}/{{day}}.csv');
 """
 
+BY_PRODUCT = """CREATE DATASET {db}.by_product
+  COMMENT 'What was ever taken for a product.'
+  STORED IN WAREHOUSE
+  PARTITIONED BY (product STRING)
+  FOR p IN DYNAMIC '{db}_products' FROM (SELECT DISTINCT product FROM {db}.sales)
+  INSERT (product = p)
+  ALLOW FULL SCAN OF {db}.sales
+  WAIT AT LEAST 1
+AS SELECT CAST(SUM(sales.cents) AS BIGINT) AS cents FROM {db}.sales WHERE sales.product = p;
+"""
+
 
 def corrected(folder: Path, text: str = CORRECTED, name: str = "") -> str:
     file = folder / (name or f"sales_{DAYS[0]}.csv")
@@ -318,3 +329,22 @@ def test_words_that_are_no_corrected_file_are_refused(
     with pytest.raises((BadInput, VarveError), match=problem):
         shop_at_rest.varve("correct", *[word.format(**places) for word in words])
     assert shop_at_rest.json("env", "list") == []
+
+
+def test_partitions_of_keys_that_are_new_to_a_set_come_afterwards_and_that_is_said(
+    shop_at_rest: Store, tmp_path: Path
+) -> None:
+    shop, query = shop_at_rest, "select product, cents::bigint from shop.by_product order by 1"
+    (shop.root / f"{shop.db}_assets" / "by_product.sql").write_text(BY_PRODUCT.format(db=shop.db))
+    shop.send(DAYS[0], ("pen", 1), ("ink", 2))
+    shop.run_due()
+    assert shop.rows(query) == [("ink", 2), ("pen", 1)]
+    file = corrected(tmp_path, "product,cents\npen,10\nink,20\ncap,40\n")
+    said = f"Keys that {shop.db}.sales has not had before come into the set {shop.db}_products afterwards"
+    assert said in shop.varve("correct", "shop.sales", file, "--dry-run")
+    done = shop.json("correct", "shop.sales", file)
+    assert done["sets"] == {f"{shop.db}_products": f"{shop.db}.sales"}
+    assert shop.rows(query) == [("ink", 20), ("pen", 10)]
+    assert shop.rows("select cents::bigint from shop.totals") == [(70,)]
+    shop.run_due()
+    assert shop.rows(query) == [("cap", 40), ("ink", 20), ("pen", 10)]

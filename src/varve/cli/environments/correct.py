@@ -23,6 +23,7 @@ from varve.catalog.environments.held import held
 from varve.cli.environments import promotions, work
 from varve.cli.selection import by_column, dataset_named, refuse_of_others, who
 from varve.model.errors import BadInput, UnknownPartition, VarveError, counted, some
+from varve.model.partitions.dimension import DynamicDimension
 from varve.model.partitions.key import parse_path
 from varve.planning.backfill import with_downstream
 from varve.planning.environment_runs import Wanted
@@ -49,6 +50,8 @@ class Corrected:
         follows: with a dry run: by dataset, how many partitions may follow at most.
         promotion: None with a dry run.
         held: by dataset and partition why it stays as it is, although what it reads has changed.
+        sets: the dynamic sets to which it may bring keys, each with the dataset that fills it. Partitions of new keys
+            come after the correction, and not with it.
     """
 
     dataset: str
@@ -58,11 +61,13 @@ class Corrected:
     follows: Mapping[str, int] = field(default_factory=dict)
     promotion: Promotion | None = None
     held: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    sets: Mapping[str, str] = field(default_factory=dict)
 
     def as_values(self) -> dict[str, Any]:
         """The same as plain values for `--json`."""
         values: dict[str, Any] = {
             "dataset": self.dataset, "files": {path: str(file) for path, file in self.files.items()},
+            "sets": dict(self.sets),
         }  # fmt: skip
         if self.promotion is None:
             return {**values, "follows": dict(self.follows)}
@@ -120,13 +125,13 @@ def _in_environment(
             _refuse_other_code(opened, follows)
             if dry_run:
                 counts = {name: len(paths) for name, paths in follows.items() if name != dataset.name}
-                return Corrected(dataset.name, files, follows=counts)
+                return Corrected(dataset.name, files, follows=counts, sets=_filled_sets(opened, follows))
             for path, file in files.items():
                 if console is not None:
                     console.print(f"{dataset} {path}: {file}", markup=False, highlight=False, soft_wrap=True)
                 land(opened, dataset.name, file, dict(parse_path(path)))
             # From here on something was computed that another attempt can use.
-            keep = True
+            keep, sets = True, _filled_sets(opened, follows)
             done = opened.run(Wanted(paths=follows), effects=effects, before=work.announcing(console))
             promotion = (
                 Promotion(environment, {}, {}, Closure(), {})
@@ -148,7 +153,7 @@ def _in_environment(
         if not keep:
             work.drop(environment)
     work.drop(environment)
-    return Corrected(dataset.name, files, **work.counts_of(done), promotion=promotion, held=done.held)
+    return Corrected(dataset.name, files, **work.counts_of(done), promotion=promotion, held=done.held, sets=sets)
 
 
 def show(console: Console, corrected: Corrected) -> None:
@@ -162,6 +167,7 @@ def show(console: Console, corrected: Corrected) -> None:
             f"At most, where rows that they read differ: {', '.join(counts) or 'nothing'}. Nothing was computed: this "
             "was a dry run.", highlight=False, soft_wrap=True,
         )  # fmt: skip
+        _show_sets(console, corrected.sets)
         return
     for name, batches in corrected.promotion.batches.items():
         console.print(f"{name}: {counted(len(batches), 'partition')} became current.", highlight=False)
@@ -177,6 +183,16 @@ def show(console: Console, corrected: Corrected) -> None:
         f"{counted(len(corrected.files), 'file')} went into the landing folder with it. To go back: "
         f"varve rollback --run {corrected.promotion.run_id}", highlight=False, soft_wrap=True,
     )  # fmt: skip
+    _show_sets(console, corrected.sets)
+
+
+def _show_sets(console: Console, sets: Mapping[str, str]) -> None:
+    for set_name, source in sets.items():
+        console.print(
+            f"Keys that {source} has not had before come into the set {set_name} afterwards, by the sensor "
+            "partition_sets; the partitions of those keys are not in the transaction.",
+            markup=False, highlight=False, soft_wrap=True,
+        )  # fmt: skip
 
 
 def _is_current(opened: OpenEnvironment, dataset: Dataset, files: Mapping[str, Path]) -> bool:
@@ -270,6 +286,16 @@ def _following(opened: OpenEnvironment, dataset: Dataset, files: Mapping[str, Pa
         opened.graph, dataset, keys, None, members=opened.members, now=pendulum.now("UTC")
     )  # fmt: skip
     return {name: [key.path for key in partitions] for name, partitions in reached.items()}
+
+
+def _filled_sets(opened: OpenEnvironment, follows: Collection[str]) -> dict[str, str]:
+    """The dynamic sets that are filled from these datasets, each with its dataset."""
+    dimensions = [each for dataset in opened.graph.datasets.values() for each in dataset.partitioning.dimensions]
+    return {
+        each.set_name: each.source.dataset
+        for each in dimensions
+        if isinstance(each, DynamicDimension) and each.source is not None and each.source.dataset in follows
+    }
 
 
 def _refuse_more(opened: OpenEnvironment, environment: str, follows: Mapping[str, Sequence[str]]) -> None:

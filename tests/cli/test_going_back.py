@@ -22,7 +22,7 @@ PIECES = """CREATE DATASET {db}.pieces ({columns})
   PARTITIONED BY (day DATE)
   FOR t IN TIMESERIES(INTERVAL 1 DAY, START '{start}', TIMEZONE 'UTC')
   LET day = CAST(t AS DATE)
-EXTERNAL OPTIONS (source = 'landing', files = 'pieces_{{day:%Y-%m-%d}}.csv');
+EXTERNAL OPTIONS (files = 'pieces_{{day:%Y-%m-%d}}.csv', extra_columns = 'ignore');
 """
 AS_SENT = "product STRING, pieces BIGINT, note STRING"
 READINGS = """CREATE DATASET {db}.readings (value BIGINT)
@@ -71,8 +71,24 @@ def test_what_an_evolution_that_was_given_up_has_left_is_not_what_a_dataset_goes
     declare(AS_SENT)
     done = shop.json("evolve", "shop.pieces")
     assert (done["taken"], done["rewritten"]) == ({f"{shop.db}.pieces": 2}, {})
-    assert notes() == [(day, "by hand") for day in days]
+    assert (notes(), done["without_values"]) == ([(day, "by hand") for day in days], {})
     assert shop.run_due() == []
+
+    # What came while nobody asked for the notes has none, which is said; the file has them.
+    declare("product STRING, pieces DECIMAL(20, 0)")
+    shop.varve("evolve", "shop.pieces")
+    file = landing(shop, "pieces") / f"pieces_{days[1]}.csv"
+    file.write_text("product,pieces,note\npen,4000000000,by phone\n", encoding="utf-8")
+    assert shop.run_due() == [f"pieces {days[1]}"]
+    declare(AS_SENT)
+    assert "pieces: note is NULL where it is rewritten, as" in shop.varve("evolve", "shop.pieces", "--dry-run")
+    done = shop.json("evolve", "shop.pieces")
+    assert (done["taken"], done["rewritten"]) == ({f"{shop.db}.pieces": 1}, {f"{shop.db}.pieces": 1})
+    assert done["without_values"] == {f"{shop.db}.pieces": ["note"]}
+    assert notes() == [(days[0], "by hand"), (days[1], None)]
+    shop.varve("backfill", "start", "shop.pieces", f"day={days[1]}")
+    shop.run_due()
+    assert notes() == [(days[0], "by hand"), (days[1], "by phone")]
 
 
 def test_the_file_of_a_day_is_no_file_of_the_hour_with_which_it_begins(shop_at_rest: Store) -> None:  # noqa: F811

@@ -57,6 +57,7 @@ class Evolution:
         held: by dataset and partition why it stays as it is, although what it reads is other now.
         also_deployed: readers whose code here waits for a decision, and would be in force with this; of a dry run.
         shown: by dataset how many batches readers are shown that were current before, as of one that was killed.
+        without_values: by dataset the columns that are NULL in rewritten batches, as those before have no such column.
         run: under which the publish is recorded; "" where nothing was published.
     """
 
@@ -74,6 +75,7 @@ class Evolution:
     held: dict[str, dict[str, str]] = field(default_factory=dict)
     shown: dict[str, int] = field(default_factory=dict)
     also_deployed: list[str] = field(default_factory=list)
+    without_values: dict[str, list[str]] = field(default_factory=dict)
 
     def tell(self, built: EnvironmentWork) -> None:
         """Take over what was built in the environment."""
@@ -89,6 +91,7 @@ class Evolution:
             "computed": self.computed, "taken": self.taken, "partitions": self.partitions, "run": self.run or None,
             "follows": self.follows, "waiting": self.waiting, "lacking": self.lacking,
             "held": self.held, "shown": self.shown, "also_deployed": self.also_deployed,
+            "without_values": self.without_values,
         }  # fmt: skip
 
 
@@ -141,6 +144,7 @@ def evolve(
                         built = opened.run(
                             _wanted(opened, dataset), effects=effects, rewrite=rewrite, before=work.announcing(console)
                         )
+                        done.without_values = opened.carrying_over().without_values(built.rewritten)
                         promotion = promotions.promote_opened(
                             console, opened, connection, LeftBehind.REFUSE, only=part, incomplete=incomplete,
                             earlier_code=True, done=built, effects=effects,
@@ -238,6 +242,7 @@ def _find(opened: OpenEnvironment, done: Evolution, *, rewrite: bool) -> None:
     keys = [dataset.partitioning.from_path(path) for path in sorted(changed)]
     reached = with_downstream(graph, dataset, keys, None, members=opened.members, now=pendulum.now("UTC"))
     done.rewritten = {name: len(paths) for name, paths in rewritable.items()}
+    done.without_values = opened.carrying_over().without_values(done.rewritten)
     done.held = plan.held()
     decisions = Plans(opened.connection, graph, opened.members).look(pendulum.now("UTC")).decisions
     readers = set(wanted.datasets) - {dataset.name}
@@ -272,6 +277,12 @@ def show(console: Console, done: Evolution, *, dry_run: bool) -> None:
     for verb, counts in _counts(done, dry_run=dry_run):
         for name, count in counts.items():
             console.print(f"  {name}: {counted(count, 'partition')} {verb}", highlight=False)
+    for name, columns in done.without_values.items():
+        console.print(
+            f"  {name}: {some(columns)} {'is' if len(columns) == 1 else 'are'} NULL where it is rewritten, as the one "
+            f"before has no such column. Where the files are there still: varve backfill start {name}",
+            markup=False, highlight=False, soft_wrap=True,
+        )  # fmt: skip
     for name, count in done.follows.items():
         console.print(f"  {name}: at most {counted(count, 'partition')} would be computed, as it reads that")
     for name in done.also_deployed:

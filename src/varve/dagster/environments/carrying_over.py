@@ -20,7 +20,7 @@ from varve.catalog.environments.overlay import EnvironmentCatalog
 from varve.catalog.traces import Traces
 from varve.dagster.runs.whole import still_whole
 from varve.model.errors import VarveError, counted, some
-from varve.planning.changes.generation import begins_generation, not_rewritable
+from varve.planning.changes.generation import added_columns, begins_generation, not_rewritable
 from varve.stores.environments.rewriting import AT_ONCE, Rewriter
 from varve.stores.open import open_store
 
@@ -92,6 +92,14 @@ class CarryingOver:
             dataset for dataset, before, after in shapes
             if begins_generation(before, after) and (not self._is_rewritten(dataset) or not_rewritable(before, after))
         ]  # fmt: skip
+
+    def without_values(self, names: Collection[str]) -> dict[str, list[str]]:
+        """By dataset the columns of which rewritten batches have no value, as what readers have has no such column."""
+        added = {
+            name: added_columns(published.shape, shape_of(self.graph.datasets[name]))
+            for name, published in Generations(self.connection).published(sorted(names)).items()
+        }
+        return {name: columns for name, columns in added.items() if columns}
 
     def _missing(self, dataset: Dataset, wanted: Wanted) -> dict[str, dict[str, Batch]]:
         """What readers have of a dataset with a new generation, and the environment has not, by code and partition.

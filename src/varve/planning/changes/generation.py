@@ -152,6 +152,12 @@ def sources_of(columns: Sequence[Column], before: Shape) -> dict[str, Column]:
     return {name: source for name, source in sources.items() if source is not None}
 
 
+def added_columns(before: Shape, after: Shape) -> list[str]:
+    """The names of the columns of which rows of the generation before have no value."""
+    sources = sources_of(after.columns.data, before)
+    return [column.name for column in after.columns.data if column.name not in sources]
+
+
 def not_rewritable(before: Shape, after: Shape) -> str:
     """Why renaming, dropping and casting columns does not make rows of the one declaration rows of the other.
 

@@ -210,6 +210,22 @@ def test_control_characters_in_a_name_are_written_as_digits_and_their_file_is_re
     assert {arrival.reason for arrival in rejected.values()} == {"its name has control characters; rename it."}
 
 
+def test_of_many_files_that_are_no_longer_any_only_some_are_logged(
+    look: Look, caplog: pytest.LogCaptureFixture
+) -> None:
+    dataset = arriving(DAY)
+    for number in range(25):
+        look.send(dataset, f"of_another_pattern_{number}")
+    assert look.at(dataset) == []
+    assert len(RejectedArrivals(look.catalog.connection).of(dataset.name)) == 25
+    told = [record.getMessage() for record in caplog.records if record.name == "test"]
+    assert (len(told), told[-1]) == (11, f"{dataset}: 15 more are not taken (no key); varve status lists them")
+    caplog.clear()
+    # At the next look none of them is new.
+    assert look.at(dataset) == []
+    assert [record for record in caplog.records if record.name == "test"] == []
+
+
 @pytest.mark.parametrize("files", [1, 5])
 def test_files_that_cannot_be_read_ask_once_for_what_has_arrived_however_many_they_are(
     files: int, look: Look, monkeypatch: pytest.MonkeyPatch

@@ -81,6 +81,13 @@ def test_a_new_name_that_is_declared_is_told_as_such_also_with_another_type() ->
     (change,) = dataset_changes(OLD, {**OLD, "s.sales": sales}, holds)
     assert [column.message("s.sales") for column in change.columns] == ["s.sales.price is called cost now."]
     assert {reader.dataset for reader in change.readers} == {"s.model", "s.totals", "s.forecast", "s.report"}
+    # Nor is it taken for another column that goes at the same time.
+    older = {**OLD, "s.sales": DatasetSnapshot("s.sales", {"id": "int", "price": "bigint", "tax": "bigint"})}
+    newer = {**OLD, "s.sales": DatasetSnapshot("s.sales", {"id": "int", "cost": "bigint"}, declaration=declared)}
+    (change,) = dataset_changes(older, newer, holds)
+    assert [column.message("s.sales") for column in change.columns] == [
+        "s.sales.price is called cost now.", "s.sales no longer has tax.",
+    ]  # fmt: skip
     # What was renamed long ago is no change.
     assert dataset_changes({"s.sales": sales}, {"s.sales": sales}, holds) == []
 

@@ -139,7 +139,8 @@ class Driver:
 def run_due(project: Project | str | Path) -> list[str]:
     """Run in this process what the sensors of a project, or of that in a folder, ask for, until they ask for nothing.
 
-    For demos, notebooks and tests; a deployment has Dagster's daemon. Files that arrived a moment ago are waited for
+    For demos, notebooks and tests; a deployment has Dagster's daemon. What leaves the graph is not retired: that is
+    `varve retire`. Files that arrived a moment ago are waited for
     until they count as complete; one that goes on changing is left. Returns for each run, in their order, its dataset
     and partitions: `shop.sales 2026-11-01`, `shop.sales 2026-11-01 ... 2026-11-07`. Raises VarveError where a run fails
     or a server cannot be reached, NoProject where the folder has none, and KeyboardInterrupt after Ctrl-C: what is

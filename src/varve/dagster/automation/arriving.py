@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import defaultdict
 from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import TYPE_CHECKING
@@ -41,6 +42,9 @@ if TYPE_CHECKING:
     from varve.model.partitions.dimension import Members
     from varve.model.partitions.key import PartitionKey
     from varve.services.settings import Settings
+
+# So many rejected arrivals of a kind are logged one by one: a changed pattern rejects all that ever came.
+_LOGGED = 10
 
 
 @dataclass
@@ -205,11 +209,16 @@ class ArrivalLook:
     ) -> None:
         """Write the rejected arrivals to the catalog, and log those that are new."""
         rejections.write(dataset.name, rejected_before, rejected)
+        new = defaultdict[RejectionKind, list[Rejected]](list)
         for uri, arrival in rejected.items():
-            if arrival.kind is not RejectionKind.SETTLING and (
-                uri not in rejected_before or rejected_before[uri].kind is not arrival.kind
-            ):
-                self.log.warning("%s: %s is not taken (%s): %s", dataset, uri, arrival.kind, arrival.reason)
+            if uri not in rejected_before or rejected_before[uri].kind is not arrival.kind:
+                new[arrival.kind].append(arrival)
+        new.pop(RejectionKind.SETTLING, None)
+        for kind, arrivals in new.items():
+            for arrival in arrivals[:_LOGGED]:
+                self.log.warning("%s: %s is not taken (%s): %s", dataset, arrival.uri, kind, arrival.reason)
+            if more := max(0, len(arrivals) - _LOGGED):
+                self.log.warning("%s: %d more are not taken (%s); varve status lists them", dataset, more, kind)
 
 
 def _inspected_files(

@@ -141,6 +141,8 @@ def column_changes(
     `declared` has, by the former name of a column, the one that it is declared to have now.
     """
     changes = []
+    # A new column of which is declared what it was is no other one.
+    undeclared = {name: kind for name, kind in after.items() if name in before or name not in declared.values()}
     declared = {old: new for old, new in declared.items() if old in before and new in after and new not in before}
     for column, old_type in before.items():
         new_type = after.get(column)
@@ -149,7 +151,7 @@ def column_changes(
                 ColumnChange(column, ColumnChangeKind.RENAMED, old_type, None, declared[column], is_declared=True)
             )
         elif new_type is None:
-            renamed_to = renamed(column, before, after, holds)
+            renamed_to = renamed(column, before, undeclared, holds)
             kind = ColumnChangeKind.RENAMED if renamed_to else ColumnChangeKind.DROPPED
             changes.append(ColumnChange(column, kind, old_type, None, renamed_to))
         elif not holds(old_type, new_type):

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from varve.catalog.code.generations import Generations, shape_of
 from varve.catalog.environments.earlier_code import EarlierCode
-from varve.catalog.named_files import misnamed
+from varve.catalog.environments.named_files import misnamed
 from varve.catalog.planning.facts import failures_of
 from varve.model.policy import OnCodeChange
 from varve.planning.changes.generation import has_same_partitions

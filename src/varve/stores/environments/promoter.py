@@ -22,7 +22,7 @@ from varve.catalog.code.generations import Generations
 from varve.catalog.code.going_forward import GoingForward
 from varve.catalog.code.promotions import PromotionPlan, Promotions
 from varve.catalog.environments.environments import Environments
-from varve.catalog.named_files import misnamed
+from varve.catalog.environments.named_files import misnamed
 from varve.model.errors import CodeNotDeployed, VarveError
 from varve.model.policy import OnCodeChange
 from varve.stores.environments.candidates import Candidates

@@ -1,4 +1,4 @@
-"""`varve evolve` there and back: what was kept is taken, and files of another declaration are none of this one."""
+"""`varve evolve` there and back, and to other windows: what was kept is taken, and no row is there twice."""
 
 from __future__ import annotations
 
@@ -123,3 +123,44 @@ def test_the_file_of_a_day_is_no_file_of_the_hour_with_which_it_begins(shop_at_r
     # Nor does a sensor take the file of a day for that of an hour.
     assert shop.run_due() == []
     assert shop.rows("select count(*) from varve.arrival where dataset = 'shop.readings'") == [(3,)]
+
+
+COPIED = """CREATE DATASET {db}.copied
+  COMMENT 'One row per reading, by its hour in UTC.'
+  STORED IN WAREHOUSE
+  PARTITIONED BY (at TIMESTAMP)
+  FOR t IN TIMESERIES(INTERVAL 1 HOUR, START '{start}', END '{end}', TIMEZONE 'UTC')
+  INSERT (at = t)
+AS SELECT readings.value FROM {db}.readings WHERE readings.at = t;
+"""
+
+
+def test_no_row_is_there_twice_when_the_hours_of_what_is_read_move_to_another_zone(shop_at_rest: Store) -> None:  # noqa: F811
+    """The hours of Zurich begin before those of UTC, so that its last ones have no hour of Zurich."""
+    shop, day = shop_at_rest, dt.date(2026, 1, 15)
+
+    def declare(zone: str) -> None:
+        text = READINGS.format(
+            db=shop.db, grain="HOUR", start=day, end=day + dt.timedelta(days=1), files="h_{at:%Y%m%dT%H}.csv"
+        )
+        written(shop, "readings", text.replace("'UTC'", f"'{zone}'"))
+
+    declare("UTC")
+    written(shop, "copied", COPIED.format(db=shop.db, start=day, end=day + dt.timedelta(days=1)))
+    folder = landing(shop, "readings")
+    for hour in range(24):
+        (folder / f"h_{day:%Y%m%d}T{hour:02}.csv").write_text(f"value\n{hour}\n", encoding="utf-8")
+    shop.run_due()
+    copied = "select extract(hour from at at time zone 'UTC')::int, value from shop.copied order by 1"
+    assert shop.rows(copied) == [(hour, hour) for hour in range(24)]
+    declare("Europe/Zurich")
+    done = shop.json("evolve", "shop.readings")
+    assert done["computed"] == {f"{shop.db}.readings": 24, f"{shop.db}.copied": 24}
+    assert shop.rows(copied) == [(hour, hour + 1) for hour in range(23)]
+    assert shop.run_due() == []
+    # In production, where START is no code, nothing is emptied without a word.
+    text = (shop.root / f"{shop.db}_assets" / "readings.sql").read_text()
+    written(shop, "readings", text.replace(f"START '{day}'", f"START '{day} 12:00:00'"))
+    assert shop.run_due() == []
+    assert shop.rows(copied) == [(hour, hour + 1) for hour in range(23)]
+    assert "on hold" in shop.varve("why", "shop.copied", f"at={day}T05")

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.planning.test_reconcile import DAY, WEEK, dataset, graph, world
+from tests.planning.world import LIMITS
 from varve.model.reads import Reads, Wait
 from varve.planning.judgement.judgement import State
+from varve.planning.reconcile import Planner
 
 if TYPE_CHECKING:
     from varve.model.dataset import Dataset
@@ -43,6 +45,13 @@ def test_what_was_made_of_partitions_that_are_none_any_more_is_on_hold(wait: Wai
         "1 input gone: sales 2024-01-01, and nothing else is read; `varve backfill start` computes it without, "
         "`varve accept` keeps it as it is"
     )
+    # Where the sales are built anew beside those of production, nobody has to.
+    simulation.planner = Planner(simulation.graph, replace(LIMITS, may_empty=frozenset({"t.sales"})))
+    runs = simulation.tick(check=False, launches=False).runs
+    assert [(run.dataset.name, len(run.partitions), run.reason) for run in runs] == [
+        ("t.daily", 2, "2 inputs gone: sales 2024-01-01, 2024-01-02")
+    ]
+    simulation.reload()
     # A person decides: it is computed of nothing, and what reads it follows.
     simulation.mark("t.daily", DAYS[0])
     simulation.until_quiet()

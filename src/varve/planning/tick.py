@@ -43,13 +43,13 @@ class Limits:
     """How failures are retried, and how many partitions a run may have and a tick may judge.
 
     Attributes:
-        may_empty: whether a batch of whose inputs none is a partition any more is followed by an empty one.
+        may_empty: the datasets that may empty what reads them; see `judge`.
     """
 
     patience: RetryLimits = field(default_factory=RetryLimits)
     partitions_per_run: int = 1_000
     looked_at: int = LOOKED_AT
-    may_empty: bool = False
+    may_empty: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

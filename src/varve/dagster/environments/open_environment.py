@@ -155,12 +155,15 @@ class OpenEnvironment:
         return replace(plan, due={name: paths for name, paths in due.items() if paths}, rewritten=rewritten)
 
     def _plan(self, wanted: Wanted) -> EnvironmentPlan:
-        Generations(self.connection).enter(self.name, self.graph)
+        generations = Generations(self.connection)
+        generations.enter(self.name, self.graph)
         now, members = pendulum.now("UTC"), self.members
         settings = self.project.settings
         facts = EnvironmentFacts(self.connection, self.name, self.graph, living(self.connection, self.name))
-        # What is emptied here nobody loses: a promotion shows it first.
-        limits = replace(limits_of(settings), may_empty=True)
+        # What a new generation has other partitions of, readers lose with its promotion, which shows that first.
+        entered = generations.of_environment(self.name).items()
+        new = frozenset(name for name, generation in entered if generation.is_new)
+        limits = replace(limits_of(settings), may_empty=new)
         planner = Planner(self.graph, limits if self.backs_off else replace(limits, patience=_AT_ONCE))
         first_seen = CodeStates(self.connection).first_seen(self.graph)
         codes = codes_of(self.graph, first_seen, facts.earlier_code.boundaries)

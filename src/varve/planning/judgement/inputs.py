@@ -14,7 +14,7 @@ from varve.planning.reasons import ChangedInputs, InputName
 from varve.planning.run_requests import landing_source
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from varve.model.dataset import Dataset
     from varve.model.reads import Wait
@@ -78,7 +78,7 @@ class Inputs:
         *,
         now: float,
         window_end: float | None,
-        may_empty: bool = False,
+        may_empty: Collection[str] = (),
     ) -> None:
         self.unready = ""
         # Whether it stays unready, whatever comes: too many of the missing inputs are past their retention.
@@ -119,7 +119,7 @@ class Inputs:
             if whole and fact.batch and name[0] not in not_followed and not self._is_accepted(*name, "")
         ]  # fmt: skip
         self.changed = ChangedInputs(frozenset(self._new), frozenset(gone))
-        self.may_empty = may_empty
+        self.may_empty = any(name.source in may_empty for name in gone)
         # Whether what it was made of is no partition any more, and nothing else is read; retention alone empties none.
         self.emptied = not (self.inputs or self.unready) and any(not _retired(name, reads) for name in gone)
 

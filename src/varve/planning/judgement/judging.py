@@ -24,7 +24,7 @@ from varve.planning.reasons import ARRIVED, NOTHING_TO_READ, RE_SENT, UNCHANGED
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from varve.model.dataset import Dataset
     from varve.planning.judgement.facts import Fact, Failure
@@ -75,14 +75,14 @@ def judge(  # noqa: PLR0911, PLR0912 - one for each state
     refreshed_since: float | None = None,
     code: CodeState = SAME_CODE,
     scheduled_at: float | None = None,
-    may_empty: bool = False,
+    may_empty: Collection[str] = (),
 ) -> Judgement:
     """The judgement of one partition that the graph has.
 
     `window_end` is where its window ends, if that matters; `refreshed_since` when the last window was complete, for one
     of the newest of a dataset that refreshes them; `code` says which code of the dataset is deployed;
-    `scheduled_at` when its schedule lets it be computed, if not now; `may_empty` whether a batch of whose inputs none
-    is a partition any more is followed by an empty one.
+    `scheduled_at` when its schedule lets it be computed, if not now; `may_empty` names what may empty its readers: a
+    batch of whose inputs none is a partition any more is followed by an empty one where one was of these datasets.
     """
     if fact.run:
         away = _last_outages(fact.failures)

@@ -10,6 +10,7 @@ import pytest
 from tests.planning.test_reconcile import DAY, WEEK, dataset, graph, world
 from tests.planning.world import LIMITS
 from varve.model.reads import Reads, Wait
+from varve.planning.judgement.code import CodeState, MadeBy
 from varve.planning.judgement.judgement import State
 from varve.planning.reconcile import Planner
 
@@ -45,6 +46,13 @@ def test_what_was_made_of_partitions_that_are_none_any_more_is_on_hold(wait: Wai
         "1 input gone: sales 2024-01-01, and nothing else is read; `varve backfill start` computes it without, "
         "`varve accept` keeps it as it is"
     )
+    # Other code that is to compute all of it again decides nothing about that either.
+    simulation.codes = {"t.daily": CodeState("2", "2")}
+    simulation.set("t.daily", DAYS[0], made_by=MadeBy.OTHER)
+    assert simulation.tick().runs == ()
+    assert simulation.states("t.daily")[DAYS[0]] is State.ON_HOLD
+    simulation.codes = None
+    simulation.set("t.daily", DAYS[0], made_by=MadeBy.DEPLOYED)
     # Where the sales are built anew beside those of production, nobody has to.
     simulation.planner = Planner(simulation.graph, replace(LIMITS, may_empty=frozenset({"t.sales"})))
     runs = simulation.tick(check=False, launches=False).runs

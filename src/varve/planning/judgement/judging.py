@@ -228,7 +228,8 @@ def _cause(
         if dataset.policy.schedule is not None and dataset.partitioning.time is None:
             refreshed = f"scheduled: {dataset.policy.schedule}"
         return _ComputeReason(refreshed, period=refreshed_since)
-    if _is_outdated(fact, code):
+    # Other code computes again what there is to compute from.
+    if _is_outdated(fact, code) and (inputs.may_empty or not inputs.emptied):
         return _ComputeReason(_OUTDATED, backfill=True)
     if fact.marks:
         return _ComputeReason(
